@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from ir.errors import ProgramError
 from ir.ops.fold import Fold
+from ir.ops.load import Load
 from ir.ops.read import Read
 from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Reduce
@@ -22,11 +23,13 @@ from ir.program import Node, Program
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """One loop: its axis, the `Before` nodes with their `Recur`, and all nodes inside in order."""
+    """One loop: its axis, the `Before` nodes with their `Recur`, and all nodes inside; `beside` are
+    those of them that no state is in."""
 
     axis: str
     states: tuple[tuple[int, int], ...]
     inside: frozenset[int]
+    beside: frozenset[int] = frozenset()
 
     @property
     def nodes(self) -> frozenset[int]:
@@ -51,6 +54,22 @@ def loops_of(program: Program) -> tuple[Carried, ...]:
     for loop in found:
         _refuse_nested(program, loop, found)
     return tuple(sorted(found, key=lambda loop: min(loop.inside)))
+
+
+def widened(program: Program, loop: Carried) -> Carried:
+    """The loop with what is reduced for its steps alone, and has a value of its own at every one of
+    them, and what that is made of."""
+    own = set[int]()
+    for position in range(len(program.nodes) - 1, -1, -1):
+        node, users = program.nodes[position], program.users(position)
+        apart = isinstance(node.op, Load | Top | Scatter | Fold)  # in phases of their own
+        if not users or position in loop.nodes or apart:
+            continue
+        if _keeps(program, node, loop.axis) and loop.nodes.union(own).issuperset(users):
+            own.add(position)
+    if not any(isinstance(program.nodes[position].op, Contract | Reduce) for position in own):
+        return loop
+    return replace(loop, inside=loop.inside | own, beside=frozenset(own))
 
 
 def loops_by_node(program: Program) -> dict[int, Carried]:

@@ -16,7 +16,7 @@ from math import prod
 from ir.builder import Graph
 from ir.dtypes import dtype_of
 from ir.errors import ProgramError
-from ir.loops import loops_of
+from ir.loops import loops_of, widened
 from ir.ops.base import TensorSpec
 from ir.ops.fold import Fold
 from ir.ops.load import Index, Load
@@ -48,15 +48,16 @@ class Phase:
 
 
 @lru_cache(maxsize=256)
-def phases_of(program: Program, room: int = 0) -> tuple[Phase, ...]:
+def phases_of(program: Program, room: int = 0, whole: bool = False) -> tuple[Phase, ...]:
     """The phases of a program in order; of most there is one, which is the program itself.
 
     `room`: bytes a group of threads has to itself. Phases in a row, each of what is elementwise
     in values of the one before at other points of the same rows, are one where a row's values fit.
+    `whole`: what only the steps of a loop read is computed there.
     """
     if not any(isinstance(node.op, (Read, *PLAIN)) for node in program.nodes):
         return (Phase(program, False),)
-    return tuple(_Phases(program, room).run())
+    return tuple(_Phases(program, room, whole).run())
 
 
 class _Phases:
@@ -64,10 +65,12 @@ class _Phases:
     what it is made of. Of each level what is not plain is one phase; what is plain follows. What
     only later phases read is computed there: nothing is kept for them that they can make."""
 
-    def __init__(self, program: Program, room: int) -> None:
+    def __init__(self, program: Program, room: int, whole: bool) -> None:
         self.program, self.room = program, room
         self.nodes = program.nodes
         self.loops = loops_of(program)
+        if whole:
+            self.loops = tuple(widened(program, loop) for loop in self.loops)
         self._loop = {position: loop for loop in self.loops for position in loop.nodes}
         self._levels: dict[int, int] = {}
         self._lights: dict[int, bool] = {}

@@ -265,9 +265,13 @@ def contracted(
         found = _sum(Error(_lost(result.array, acc)), found)
         if "tf32" in (types[0].dtype, types[1].dtype):  # truncated where read: all shrink
             found = _sum(found, Error(2.0**-10 * np.abs(result.array)))
+    twice = args[0] is args[1]  # a square: each of its operands brings the same
     for one, other in ((left, right), (right, left)):
         if one.error is not None:
-            found = _sum(found, _brought(one, one.error, other, result.axes, over))
+            brought = _brought(one, one.error, other, result.axes, over)
+            found = _sum(found, brought)
+            if twice:
+                return _sum(found, brought)
     return found
 
 
@@ -334,7 +338,9 @@ def _weighed(
     """The sum of products of an error and weights; 0 if there is no error."""
     if _none(amount):
         return 0.0
-    tile = TileArray(one.axes, amount + np.zeros_like(one.array, dtype=np.float64))
+    if isinstance(amount, float) or amount.shape != one.array.shape:
+        amount = amount + np.zeros_like(one.array, dtype=np.float64)
+    tile = TileArray(one.axes, amount)
     with np.errstate(all="ignore"):
         return _known(product_sum(tile, weights, over).aligned(axes))
 

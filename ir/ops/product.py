@@ -10,6 +10,7 @@ import numpy as np
 from ir.ops.base import Array, TileArray
 from ir.reduced import largest
 
+_SHORT = 64  # terms of sums that a device's library for products is slow at
 _EXACT = 2**53  # whole numbers up to here are exact in float64
 
 
@@ -55,6 +56,9 @@ def _inner(
     axes = batch + summed
     letters = list(range(len(axes)))
     a, b = left.aligned(axes), right.aligned(axes)
+    if not isinstance(a, np.ndarray) and math.prod(a.shape[len(batch) :]) <= _SHORT:
+        terms: Array = (a * b).sum(axis=tuple(range(len(batch), len(axes))))
+        return terms
     found: Array = np.einsum(a, letters, b, letters, letters[: len(batch)])
     return found
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ir.dtypes import dtype_of
 from ir.errors import ProgramError
-from ir.loops import Carried, loops_of
+from ir.loops import Carried, loops_of, widened
 from ir.ops.fold import Fold
 from ir.ops.scatter import Scatter
 from ir.ops.store import Store
@@ -45,7 +45,7 @@ def state_kernel(values: Values, group: list[int]) -> PlainKernel:
         raise ProgramError(
             f"{program.name}: {len(loops)} loops, along {axes}: a plain kernel computes one"
         )
-    (loop,) = loops
+    loop = widened(program, loops[0])
     _check_inside(program, loop)
     refuse_behind(program, [after for _, after in loop.states])
     steps = steps_of(program, loop)

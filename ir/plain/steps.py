@@ -67,6 +67,13 @@ class _Evaluations:
         self.program, self.loop, self.steps = program, loop, steps
         self.places: dict[int, dict[Place, int]] = {position: {} for position in loop.inside}
         self._after = {after: before for before, after in loop.states}
+        self.shared = frozenset(
+            axis
+            for axis in steps.points
+            for position in loop.beside
+            if isinstance(program.nodes[position].op, Contract | Reduce)
+            and axis not in program.nodes[position].axes
+        )
         self.kept: list[int] = []
         for store in steps.histories:
             self._read(program.nodes[store].args[0], {(store,): self._size(program.nodes[store])})
@@ -89,7 +96,8 @@ class _Evaluations:
         node, places = self.program.nodes[position], self.places[position]
         if isinstance(node.op, Before):
             return
-        if not isinstance(node.op, Read) and sum(places.values()) > self._size(node):
+        often = sum(times * self._points(place, node) for place, times in places.items())
+        if not isinstance(node.op, Read) and often > self._size(node):
             self.kept.append(position)
             places = {(position,): self._size(node)}
         inner = {(*place, self._first_alike(position)): times for place, times in places.items()}
@@ -101,6 +109,13 @@ class _Evaluations:
             inner = places
         for slot, arg in enumerate(node.args):
             self._read(arg, places if isinstance(node.op, Read) and slot else inner)
+
+    def _points(self, place: Place, node: Node) -> int:
+        """Points of a kernel that read the same at a place, of what no state is in: neighbours."""
+        if not self.loop.beside:
+            return 1
+        lacks = self.shared & {*self.program.nodes[place[0]].axes} - {*node.axes}
+        return math.prod(self.program.axes[axis] for axis in lacks)
 
     def _first_alike(self, position: int) -> int:
         """The first of the parts of a fold, which are evaluated at once."""

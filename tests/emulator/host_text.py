@@ -238,19 +238,19 @@ TW_INLINE void NAME(u32 address, u32 v) { rt_store_shared("NAME", address, &v, 2
 TW_INLINE void NAME(u32 address, u32 v) { rt_store_shared("NAME", address, &v, 1); }
 //@ tw_prefetch
 TW_INLINE void tw_prefetch(const void*) {}
-//@ tw_load_16 tw_load_16_stream
+//@ tw_load_16 tw_load_16_stream tw_read_16
 TW_INLINE tw_vec16 NAME(const void* address) {
   tw_vec16 v;
   rt_load("NAME", address, &v, 16);
   return v;
 }
-//@ tw_load_8 tw_load_8_stream
+//@ tw_load_8 tw_load_8_stream tw_read_8
 TW_INLINE tw_vec8 NAME(const void* address) {
   tw_vec8 v;
   rt_load("NAME", address, &v, 8);
   return v;
 }
-//@ tw_load_4 tw_load_4_stream
+//@ tw_load_4 tw_load_4_stream tw_read_4
 TW_INLINE u32 NAME(const void* address) {
   u32 v;
   rt_load("NAME", address, &v, 4);

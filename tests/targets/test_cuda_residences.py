@@ -349,3 +349,24 @@ def test_teams_compile() -> None:
     except MissingTarget as error:
         pytest.skip(str(error))
     assert found.registers <= 64  # of as many threads as wait for each other
+
+
+@needs_compiler
+def test_tma_stores_no_tile_whose_rows_lie_otherwise_in_memory() -> None:
+    """dQ has heads of a group before positions, the operand that its rows come from behind them."""
+    program, name = gradients(), "products-stored"
+    (route,) = (r for r in routes_of(program, HARDWARE, name) if r.engine == "wgmma")
+    (number,) = (
+        n for n, kernel in enumerate(route.kernels)
+        if any(store.tensor == "dQ" for _, store in kernel.program.stores())
+    )  # fmt: skip
+    space = residence_space(program, HARDWARE, None, name)
+    space = space.pin({"engine": "wgmma", f"tile.g.{number}": 2, f"tile.sq.{number}": 64})
+    rows = space.sample(np.random.default_rng(3), 40)
+    assert not space.columns(rows).is_(f"epilogue.{number}", "tma").any()
+    inputs = random_inputs(program, np.random.default_rng(1))
+    bounds = bounds_of(program, inputs)
+    kernel = lower_all(
+        program, route.own(space.schedule(rows[0]).as_dict()), HARDWARE, route.engine, name
+    )
+    assert not problems(program, kernel, inputs, bounds, 0)

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir.dtypes import dtype_of
-from ir.ops.load import Load
 from ir.ops.map import Map
 from ir.ops.store import Store
 from ir.program import Program
@@ -44,6 +43,7 @@ from ir.targets.cuda.space.block_options import (
     WALKERS,
 )
 from ir.targets.cuda.space.block_rules import RESERVED, OptionRules
+from ir.targets.cuda.space.reads import Group
 from ir.targets.cuda.space.splits import ATOMICS, CLUSTER, LAST, MERGE, TURNSTILE
 from ir.targets.cuda.space.tensor import TensorKernel
 from ir.targets.cuda.space.tensor_streams import TensorStreams
@@ -51,6 +51,8 @@ from ir.targets.cuda.space.tensor_streams import TensorStreams
 Array = NDArray[np.float64]
 Table = dict[str, Array]
 LANES_PER_CLOCK = 128.0  # of one processor's plain units
+SHUFFLES_PER_CLOCK = 32.0
+L2_SHARE = 0.35  # of the time that a byte takes from memory, of one that L2 has
 MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
 SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
@@ -364,10 +366,14 @@ class BlockCosts:
         busy = np.minimum(resident * threads / 1024.0, 1.0) * np.minimum(waves, 1.0)
         traffic = moved / MEMORY_BYTES_PER_CLOCK / self.hardware["sms"] * self._hints(columns)
         work = self._work(tiles) / LANES_PER_CLOCK / self.hardware["sms"]
+        shape = self.kernel.shape
+        read = self.kernel.reads.clocks(columns, threads, shape.lanes) / self.hardware["sms"]
+        met = self._met(columns, tiles, own, threads) / SHUFFLES_PER_CLOCK / self.hardware["sms"]
+        inside = np.maximum(work + met, read)
         rounds = np.ceil(waves) / np.maximum(waves, 1e-9)
         wait = np.where(self._option(columns, AHEAD, 0) > 0, AHEAD_CLOCKS, TRIP_CLOCKS)
         meeting = np.where(self._option(columns, PARTS, 1) > 1, FILL_CLOCKS, 0.0)
-        clocks = np.maximum(traffic / np.clip(busy, 0.02, 1.0), work * rounds)
+        clocks = np.hypot(traffic / np.clip(busy, 0.02, 1.0), inside * rounds)
         clocks = np.maximum(clocks, np.ceil(waves) * trips * wait) + FILL_CLOCKS + meeting
         vector = _array(columns[self.kernel.name("vector")])
         return {
@@ -378,6 +384,24 @@ class BlockCosts:
             **self._roles(columns, tiles, own), **self._options(columns),
             "clocks": clocks, "traffic": traffic,
         }  # fmt: skip
+
+    def _met(
+        self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array], threads: Array
+    ) -> Array:
+        """Values that lanes give each other where threads share what is reduced."""
+        total = np.zeros(columns.rows)
+        for node in self.program.nodes:
+            if not is_reduction(node):
+                continue
+            turns = [np.log2(tiles[a] / own[a]) for a in reduced_axes(node)]
+            count = sum(turns, np.zeros(columns.rows)) * threads
+            for axis, extent in self.program.axes.items():
+                if axis in node.axes:
+                    count = count * np.ceil(extent / tiles[axis]) * own[axis]
+                elif axis not in self.kernel.shape.reduced:
+                    count = count * np.ceil(extent / tiles[axis])
+            total = total + count
+        return total
 
     def _option(self, columns: Columns, stem: str, otherwise: int) -> Array:
         """Values of a choice that this kernel may lack."""
@@ -426,17 +450,18 @@ class BlockCosts:
         return np.asarray(sum(found, np.zeros(rows)))
 
     @cached_property
-    def _accesses(self) -> tuple[tuple[tuple[str, ...], str, int], ...]:
-        """(axes, contiguous axis or "", bytes of an element) of every load and store."""
-        found = []
+    def _accesses(self) -> tuple[tuple[Group | None, tuple[str, ...], str, int], ...]:
+        """(loads that are alike, axes, contiguous axis or "", bytes of an element) of every load
+        and store."""
+        found: list[tuple[Group | None, tuple[str, ...], str, int]] = []
+        for group in self.kernel.reads.groups:
+            last = [axis for d in group.first.dimensions[-1:] for axis, c in d.terms if c == 1]
+            size = dtype_of(group.first.dtype).bytes
+            found.append((group, group.axes, last[0] if last else "", size))
         for node in self.program.nodes:
-            if not isinstance(node.op, Load | Store):
-                continue
-            size = dtype_of(node.dtype).bytes
-            last = node.op.axes[-1:] if isinstance(node.op, Store) else tuple(
-                axis for index in node.op.index[-1:] for axis, c in index.terms if c == 1
-            )  # fmt: skip
-            found.append((node.axes, last[0] if last else "", size))
+            if isinstance(node.op, Store):
+                size = dtype_of(node.dtype).bytes
+                found.append((None, node.axes, "".join(node.op.axes[-1:]), size))
         return tuple(found)
 
     def _moved(self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array]) -> Array:
@@ -444,10 +469,12 @@ class BlockCosts:
         axes = self.program.axes
         total = np.zeros(columns.rows)
         lanes = self.kernel.name("lanes")
-        for over, last, size in self._accesses:
+        for group, over, last, size in self._accesses:
             again = _product([np.ceil(axes[a] / tiles[a]) for a in axes if a not in over],
                              columns.rows)  # fmt: skip
-            volume = float(prod(axes[a] for a in over)) * size
+            volume = np.full(columns.rows, float(prod(axes[a] for a in over)) * size)
+            if group is not None:
+                volume = self._touched(group, tiles, volume / size) * size
             run = np.ones(columns.rows)
             if last:
                 along = _array(columns.is_(lanes, last))
@@ -455,6 +482,30 @@ class BlockCosts:
             waste = np.clip(32.0 / np.maximum(run * size, 1.0), 1.0, 32.0 / size)
             total = total + volume * waste * np.minimum(again, 64.0)
         return total
+
+    def _touched(self, group: Group, tiles: dict[str, Array], points: Array) -> Array:
+        """Elements of a tensor that all blocks touch, those that a neighbour has in L2 as a part of
+        one; of its loads' points, if what they read does not overlap."""
+        once, all_of_them = np.ones(len(points)), np.ones(len(points))
+        if not group.first.plain:
+            return points * len(group.accesses)
+        axes, reduced = self.program.axes, self.kernel.shape.reduced
+        for number, d in enumerate(group.first.dimensions):
+            constants = [access.dimensions[number].constant for access in group.accesses]
+            spread = max(constants) - min(constants) + 1
+            here, whole = np.full(len(points), float(spread)), spread
+            for axis, c in d.terms:
+                long = axes[axis] if axis in reduced else np.minimum(tiles[axis], axes[axis])
+                here = here + abs(c) * (long - 1)
+                whole += abs(c) * (axes[axis] - 1)
+            once = once * min(whole, d.extent)
+            all_of_them = all_of_them * np.minimum(here, d.extent)
+        for axis in group.axes:
+            if axis not in reduced:
+                all_of_them = all_of_them * np.ceil(axes[axis] / tiles[axis])
+        most = points * len(group.accesses)
+        beside = np.maximum(np.minimum(all_of_them, most) - once, 0.0)
+        return np.asarray(np.minimum(once, most) + L2_SHARE * beside)
 
     def _work(self, tiles: dict[str, Array]) -> Array:
         """Operations, those on padding included."""

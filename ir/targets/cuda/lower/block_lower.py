@@ -36,6 +36,7 @@ from ir.targets.cuda.build.readers import read_again
 from ir.targets.cuda.build.tensor_kernel import L2
 from ir.targets.cuda.grid.merging import ARRIVALS, SHARES
 from ir.targets.cuda.launch import Launch, Parameter, Room
+from ir.targets.cuda.layouts.windows import alike
 from ir.targets.cuda.lower.block_parts import FLAG_BYTES, Parts
 from ir.targets.cuda.plans.block_plan import BlockPlan
 from ir.targets.cuda.text import scalars
@@ -77,6 +78,8 @@ class BlockLowering(Printer):
         evaluator = Evaluator(self.program, self.w, plan.frame, plan.tiles, team)
         evaluator.room = SCRATCH_ROOM
         evaluator.alone = True
+        if not plan.runs_ahead:
+            evaluator.alike = alike(self.program)
         if plan.options.keep:
             evaluator.kept = read_again(self.program)
         return evaluator

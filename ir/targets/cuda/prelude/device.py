@@ -350,6 +350,13 @@ TW_INLINE tw_vec16 tw_load_16_stream(const void* address) {
                : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(address));
   return v;
 }
+//@ tw_read_16
+// As ordinary memory: what nobody uses is not read.
+TW_INLINE tw_vec16 tw_read_16(const void* address) { return *(const tw_vec16*)address; }
+//@ tw_read_8
+TW_INLINE tw_vec8 tw_read_8(const void* address) { return *(const tw_vec8*)address; }
+//@ tw_read_4
+TW_INLINE u32 tw_read_4(const void* address) { return *(const u32*)address; }
 //@ tw_load_8
 TW_INLINE tw_vec8 tw_load_8(const void* address) {
   tw_vec8 v;

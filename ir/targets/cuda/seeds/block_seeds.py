@@ -1,9 +1,12 @@
-"""Seeds of block kernels whose sums are over axes that cannot be walked together."""
+"""Seeds of block kernels whose sums are over axes that cannot be walked together, and of those
+whose points share what they read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from ir.targets.cuda.space.block import BlockKernel
 
 OWN = (16, 8, 32)  # points of a whole axis in one thread
+SHARING = ((4, 1), (8, 1), (4, 2), (2, 1), (1, 1))  # its points along two axes that windows span
+TAPS = 32  # points of a summed axis in one thread, at most, where a window spans it
 
 
 def legal_seeds(space: Space, found: Sequence[Mapping[str, Value]]) -> Mask:
@@ -39,6 +44,34 @@ def whole_seeds(kernel: BlockKernel) -> list[dict[str, Value]]:
             vector = min(kernel.widest, int(values[kernel.name(f"own.{lane}")]))
             found.append(values | {kernel.name("lanes"): lane, kernel.name("vector"): vector})
     return found
+
+
+def window_seeds(kernel: BlockKernel) -> list[dict[str, Value]]:
+    """Neighbours along the axes that windows span lie in one thread; many are illegal."""
+    if not kernel.reads.spanned:
+        return []
+    return [_sharing(kernel, own, wide) for own, wide in product(SHARING, (True, False))]
+
+
+def _sharing(kernel: BlockKernel, own: tuple[int, int], wide: bool) -> dict[str, Value]:
+    """So many points along the last and the last but one axis that windows span, beside the lanes;
+    with vectors of them if `wide`."""
+    axes, reduced, spanned = kernel.program.axes, kernel.shape.reduced, kernel.reads.spanned
+    lane = kernel.shape.lanes[0]
+    mine = {axis: TAPS if axis in spanned and axis in reduced else 1 for axis in axes}
+    free = (axis for axis in reversed(axes) if axis in spanned and axis not in (lane, *reduced))
+    mine |= dict(zip(free, own, strict=False))
+    mine[lane] = kernel.widest if wide else 1
+    mine = {axis: min(points, kernel.reach(axis, axes[axis])) for axis, points in mine.items()}
+    tiles = dict(mine)
+    for axis in (lane, *(axis for axis in axes if axis not in spanned)):
+        while prod(tiles.values()) < 4 * WARP * prod(mine.values()) and axis not in reduced:
+            if tiles[axis] == kernel.reach(axis, axes[axis]):
+                break
+            tiles[axis] *= 2
+    values: dict[str, Value] = {kernel.name(f"own.{axis}"): n for axis, n in mine.items()}
+    values |= {kernel.name(f"tile.{axis}"): n for axis, n in tiles.items()}
+    return values | {kernel.name("lanes"): lane, kernel.name("vector"): mine[lane]}
 
 
 def _widen(kernel: BlockKernel, values: dict[str, Value]) -> None:

@@ -33,7 +33,7 @@ from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.lower.block_lower import BlockLowering
 from ir.targets.cuda.lower.block_parts import shared_loops
 from ir.targets.cuda.plans.block_plan import BlockPlan, make_plan, tiles_of, walked_axes
-from ir.targets.cuda.seeds.block_seeds import legal_seeds, whole_seeds
+from ir.targets.cuda.seeds.block_seeds import legal_seeds, whole_seeds, window_seeds
 from ir.targets.cuda.space.block_options import (
     AHEAD,
     KEEP,
@@ -47,6 +47,7 @@ from ir.targets.cuda.space.block_options import (
     option_decisions,
 )
 from ir.targets.cuda.space.block_rules import OptionRules
+from ir.targets.cuda.space.reads import Reads
 from ir.targets.cuda.text.passes import find_passes
 
 MAX_THREADS = 1024
@@ -115,6 +116,17 @@ class BlockShape:
             if isinstance(node.op, (Load, Store)) or is_reduction(node):
                 found.add(frozenset(node.axes))
         return tuple(sorted(found, key=sorted))
+
+    @cached_property
+    def loaded(self) -> frozenset[frozenset[str]]:
+        """Those of them of which all values are loaded."""
+        nodes = self.program.nodes
+        others = {
+            frozenset(node.axes)
+            for node in nodes
+            if isinstance(node.op, Store) or is_reduction(node)
+        }
+        return frozenset(self.domains) - others
 
     @cached_property
     def bodies(self) -> tuple[frozenset[str], ...]:
@@ -255,12 +267,22 @@ class BlockKernel:
         return columns.derived(("held", self.mark), self._held)
 
     def _held(self, columns: Columns) -> Any:
-        return sum(self.count(columns, domain) for domain in self.shape.domains)
+        return sum(self.registers(columns, domain) for domain in self.shape.domains)
+
+    def registers(self, columns: Columns, domain: frozenset[str]) -> Any:
+        """Of the values over `domain` in one thread."""
+        if domain in self.shape.loaded:
+            return self.reads.registers(columns, domain)
+        return self.count(columns, domain)
+
+    @cached_property
+    def reads(self) -> Reads:
+        return Reads(self)
 
     def _registers_fit(self, columns: Columns) -> Any:
         passed: Any = True
         for domain in self.shape.domains:
-            passed = passed & (self.count(columns, domain) <= MAX_REGISTERS)
+            passed = passed & (self.registers(columns, domain) <= MAX_REGISTERS)
         for body in self.shape.bodies:
             passed = passed & (self.count(columns, body) <= 8 * MAX_REGISTERS)
         threads = self.threads(columns)
@@ -289,7 +311,7 @@ class BlockKernel:
     def seeds(self) -> list[dict[str, Value]]:
         """Columns where sums run across lanes; squares where tensors are contiguous along different
         axes; then rows spread over a block or a warp, whole where they fit, and walked; tiles
-        walked."""
+        walked; neighbours that share what they read."""
         deep: dict[str, Value] = {AHEAD: 3}
         near: dict[str, Value] = {AHEAD: 1, WAITS: REGISTERS, PREFETCH: 1}
         found: list[tuple[dict[str, Value], Mapping[str, Value]]] = [
@@ -316,7 +338,8 @@ class BlockKernel:
                 (32, 8, True, {}), (1024, 32, True, {}),
             )
         ]  # fmt: skip
-        return self._with_options(found + self._shared(found))
+        found += self._shared(found)
+        return self._with_options([*found, *((values, {}) for values in window_seeds(self))])
 
     @property
     def _parts(self) -> tuple[int, ...]:

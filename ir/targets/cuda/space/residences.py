@@ -24,6 +24,7 @@ from ir.program import Program
 from ir.rewrite.domain import live_range
 from ir.rewrite.joining import joined_axes
 from ir.rewrite.parting import cut, parted
+from ir.rewrite.stated import stated
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.build.cut import (
     boundary_of,
@@ -55,6 +56,8 @@ their axis, which are merged."""
 ROWS = "rows-in-blocks"
 """Nothing that is read at other points of its own row alone: a block has rows to itself, and what
 is computed of them, one step after the other, in shared memory."""
+STEPS = "steps-whole"
+"""Nothing that only the steps of a loop read: a step computes it, and keeps it to itself."""
 ROOM = 96 << 10  # bytes of a row's values: every card has that much, most have it twice
 SHORTEST = 128  # points of a part
 BLOCK = 64  # rows of a product that one block has at least
@@ -66,6 +69,8 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
     raises KeyError for a residence that there is none of."""
     if residence == ROWS:
         return behind_scatters(phases_of(program, ROOM))
+    if residence == STEPS:
+        return behind_scatters(phases_of(stated(program), whole=True))
     phases = behind_scatters(phases_of(program))
     if residence == USUAL:
         return phases
@@ -111,7 +116,7 @@ def residences(program: Program, processors: int) -> tuple[str, ...]:
     found = {pieces_of(program, USUAL): USUAL}
     parts = _part_names(program, processors)
     wide = (f"{WIDE}-{name}" for name in parts)
-    for name in (ROWS, *parts, *wide, JOINED, WIDE, OPERANDS, SUMS, PRODUCTS, STORED):
+    for name in (ROWS, STEPS, *parts, *wide, JOINED, WIDE, OPERANDS, SUMS, PRODUCTS, STORED):
         found.setdefault(pieces_of(program, name), name)
     beside = any(has_stores_beside(p.program) for p in pieces_of(program, BESIDE) if not p.plain)
     return (*found.values(), *([BESIDE] if beside else []))

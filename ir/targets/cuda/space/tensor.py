@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import combinations
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
@@ -221,6 +224,7 @@ class TensorKernel(TensorStreams):
             ("split", "registers of all warp groups fit the processor's", self._split_fits),
             ("shared", "rings and buffers fit shared memory", self._shared_fits),
             ("batches", "batches stand beside each other in plain orders", self._batches_fit),
+            ("stored", "TMA stores what lies in memory in a tile's order", self._stores_in_order),
             ("resident", "blocks that share a processor fit it, one a tile", self._resident_fits),
             ("cluster", "operands split evenly over a cluster", self._cluster_fits),
             ("partition", "consumers share what can be shared", self._partition_fits),
@@ -236,6 +240,25 @@ class TensorKernel(TensorStreams):
             Constraint(self.name(name), needs, check, self._explain(name))
             for name, needs, check in rules
         ] + self.stream_constraints()
+
+    @cached_property
+    def _turned(self) -> tuple[tuple[str, str], ...]:
+        """Two axes of one side of a tile, the slower one first, that an output has the other way
+        round."""
+        stored = [list(store.axes) for _, store in self.program.stores()]
+        pairs = (*combinations(self.roles.rows, 2), *combinations(self.roles.columns, 2))
+        return tuple(
+            (slow, fast)
+            for slow, fast in pairs
+            for axes in stored
+            if {slow, fast} <= {*axes} and axes.index(slow) > axes.index(fast)
+        )
+
+    def _stores_in_order(self, columns: Columns) -> Any:
+        turned: Any = np.zeros(columns.rows, dtype=bool)
+        for slow, fast in self._turned:
+            turned = turned | ((self._tile(columns, slow) > 1) & (self._tile(columns, fast) > 1))
+        return ~turned | ~self._is(columns, "epilogue", "tma")
 
     def _asks_early(self, columns: Columns) -> Any:
         return prefetch_fits(columns, self.mark)
@@ -255,7 +278,11 @@ class TensorKernel(TensorStreams):
             for seed in Seeds(self).all()
             if all(value in domains[name] for name, value in seed.items())
         ]
+        found += [self._stored_directly(seed) for seed in found if self._turned]
         return found[:LARGE] + self.stream_seeds(found) + found[LARGE:]
+
+    def _stored_directly(self, seed: Mapping[str, Value]) -> dict[str, Value]:
+        return {**seed, self.name("epilogue"): "direct", self.name("epilogue_slots"): 1}
 
     # -- lowering
 

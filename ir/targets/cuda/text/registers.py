@@ -26,16 +26,31 @@ SCRATCH_BYTES = 8  # of a thread for one register that crosses warps
 class Fragment:
     """A value in registers: array `name`, its digits the fastest first.
 
-    A fragment of a tensor core has rows: `name[index / row][index % row]`.
+    A fragment of a tensor core has rows: `name[index / row][index % row]`. One that is part of an
+    array has `weights`, registers from one step of each digit to the next, and its `start`.
     """
 
     name: str
     digits: tuple[Digit, ...]
     row: int = 0
+    weights: tuple[int, ...] = ()
+    start: int = 0
 
     @property
     def count(self) -> int:
         return prod(digit.size for digit in self.digits)
+
+    def place(self, point: Point) -> str:
+        """The register of a point."""
+        if not self.weights:
+            return number_of(self.digits, point)
+        parts = [
+            times(point.digits[digit], weight)
+            for digit, weight in zip(self.digits, self.weights, strict=True)
+            if point.digits[digit] != "0"
+        ]
+        parts += [str(self.start)] if self.start or not parts else []
+        return " + ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +227,7 @@ class Registers:
         self.looping = saved
 
     def element(self, fragment: Fragment, point: Point) -> str:
-        index = number_of(fragment.digits, point)
+        index = fragment.place(point)
         if fragment.row:
             return f"{fragment.name}[({index}) / {fragment.row}][({index}) % {fragment.row}]"
         return f"{fragment.name}[{index}]"

@@ -173,6 +173,11 @@ def _whole(expression: str, target: str) -> str:
     return f"min(max(tw_whole({expression}), {low}), {high})"
 
 
+def vector_type(size: int) -> str:
+    """The type of `size` loaded bytes."""
+    return {16: "tw_vec16", 8: "tw_vec8"}.get(size, "u32")
+
+
 def unpack(word: str, place: int, dtype: str) -> str:
     """Element `place` of a 32-bit word of elements of `dtype`, in its register type."""
     bits = 8 * dtype_of(dtype).bytes

@@ -14,9 +14,11 @@ from ir.targets.cuda.build.readers import read_once
 from ir.targets.cuda.layouts.access import Access, load_access, store_access
 from ir.targets.cuda.layouts.frame import Digit, Frame
 from ir.targets.cuda.layouts.lanes import digits_part
+from ir.targets.cuda.layouts.windows import Window, windows
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.naming import text_name
 from ir.targets.cuda.text.registers import Fragment, Point, Registers, Team, number_of, times
+from ir.targets.cuda.text.windows import load_window
 from ir.targets.cuda.text.writer import Writer
 
 LEAST_COPY = 4  # bytes of the smallest asynchronous copy
@@ -44,6 +46,8 @@ class Transfers(Registers):
     ) -> None:
         super().__init__(program, writer, frame, tiles, team)
         self.staged: dict[int, Staged] = {}
+        self.alike: tuple[tuple[int, ...], ...] = ()  # loads that may be read together
+        self._windows: dict[tuple[int, ...], tuple[Window, ...]] = {}
 
     def fragment(self, position: int) -> Fragment:
         """The node's value in registers."""
@@ -94,6 +98,11 @@ class Transfers(Registers):
         node, access = self.nodes[position], self.access(position)
         if not access.plain:
             return self._gather(position, access)
+        window = self._window(position)
+        if window is not None:
+            fragments = load_window(self, window)
+            self.values |= fragments
+            return fragments[position]
         fragment = self.new(access.tensor, node.axes, node.dtype)
         if position in self.staged:
             self._take(position, fragment)
@@ -105,6 +114,17 @@ class Transfers(Registers):
                 condition = self._load_condition(position, access, points[0])
                 self._load_vector(position, fragment, points, pointer, condition)
         return fragment
+
+    def _window(self, position: int) -> Window | None:
+        """What reads a load and others together, if that is less than one by one."""
+        together = next((loads for loads in self.alike if position in loads), ())
+        digits = self.frame.own(self.nodes[position].axes)
+        if position in self.staged or not together or self.fixed.keys() & {*digits}:
+            return None
+        if together not in self._windows:
+            self.placed(self.nodes[position].axes)
+            self._windows[together] = windows({p: self.access(p) for p in together}, digits)
+        return next((one for one in self._windows[together] if position in one.loads), None)
 
     def width(self, position: int) -> int:
         """Neighbours that a load takes at a time."""
@@ -134,7 +154,7 @@ class Transfers(Registers):
         digits, width = self._row_first(position), self.width(position)
         name = self.w.name(f"{self.label_of(position)}_ahead")
         count = prod(digit.size for digit in digits) // width
-        self.w.line(f"{_kind(width * dtype_of(node.dtype).bytes)} {name}[{count}];")
+        self.w.line(f"{scalars.vector_type(width * dtype_of(node.dtype).bytes)} {name}[{count}];")
         return Staged(words=name)
 
     def fetch_ahead(self, position: int, staged: Staged) -> None:
@@ -151,7 +171,7 @@ class Transfers(Registers):
                 offset = self._offset(access, points[0])
                 value = f"tw_load_{size}{once}({pointer} + ({offset}))"
                 if condition:
-                    value = f"{condition} ? {value} : {_kind(size)}{{}}"
+                    value = f"{condition} ? {value} : {scalars.vector_type(size)}{{}}"
                 self.w.line(f"{target} = {value};")
 
     def label_of(self, position: int) -> str:
@@ -182,7 +202,7 @@ class Transfers(Registers):
             else:
                 place = self._place_of(staged, digits, points[0], width, size)
                 value = f"tw_load_shared_{size}({place})"
-            self.w.line(f"const {_kind(size)} {words} = {value};")
+            self.w.line(f"const {scalars.vector_type(size)} {words} = {value};")
             condition = ""
             if op.fill:
                 condition = self._load_condition(position, self.access(position), points[0])
@@ -255,7 +275,7 @@ class Transfers(Registers):
                 self.w.line(f"{target} = {text};")
             return
         words = self.w.name("w")
-        kind = _kind(size)
+        kind = scalars.vector_type(size)
         with self.w.block(f"if ({condition})" if condition else ""):
             self.w.line(f"const {kind} {words} = tw_load_{size}{once}({pointer} + ({offset}));")
             for i, target in enumerate(targets):
@@ -278,7 +298,9 @@ class Transfers(Registers):
         with self.each_vector(fragment.digits, width) as points:
             start = address(points[0])
             word = self.w.name("raw")
-            self.w.line(f"const {_kind(size)} {word} = tw_load_shared_{size}({start});")
+            self.w.line(
+                f"const {scalars.vector_type(size)} {word} = tw_load_shared_{size}({start});"
+            )
             for i, point in enumerate(points):
                 part = f"{word}.w[{i * each // 4}]" if size > 4 else word
                 value = scalars.unpack(part, i, dtype)
@@ -343,7 +365,7 @@ class Transfers(Registers):
     ) -> None:
         """Neighbours in memory by one access."""
         each = dtype_of(dtype).bytes
-        kind, words = _kind(len(targets) * each), self.w.name("w")
+        kind, words = scalars.vector_type(len(targets) * each), self.w.name("w")
         value = f"tw_load_{len(targets) * each}({source})"
         if condition:
             value = f"({condition}) ? {value} : {kind}{{}}"
@@ -407,11 +429,6 @@ class Transfers(Registers):
         ]
         copies = digits_part(self.frame, spare, self.team.thread)
         return f"({copies}) == 0" if spare else ""
-
-
-def _kind(size: int) -> str:
-    """The type of `size` loaded bytes."""
-    return {16: "tw_vec16", 8: "tw_vec8"}.get(size, "u32")
 
 
 def reach(

@@ -1,0 +1,160 @@
+"""What the threads of a block kernel read, over columns of schedules: elements, each once where a
+window is read, and the bytes that they take of L1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import gcd, prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.columns import Columns
+from ir.dtypes import dtype_of
+from ir.ops.load import Load
+from ir.targets.cuda.layouts.access import Access, load_access
+from ir.targets.cuda.layouts.windows import alike
+from ir.targets.cuda.space.block_options import AHEAD
+
+if TYPE_CHECKING:
+    from ir.targets.cuda.space.block import BlockKernel
+
+Array = NDArray[np.float64]
+LINE = 128  # bytes that L1 gives at a time
+LEAST = 4  # bytes of a lane's access, whatever it takes
+
+
+@dataclass(frozen=True)
+class Group:
+    """Loads that are alike."""
+
+    axes: tuple[str, ...]
+    accesses: tuple[Access, ...]
+
+    @property
+    def first(self) -> Access:
+        return self.accesses[0]
+
+
+class Reads:
+    """The loads of one kernel."""
+
+    def __init__(self, kernel: BlockKernel) -> None:
+        self.kernel, self.program = kernel, kernel.program
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Loads that are alike, and those of places that are themselves read one by one."""
+        nodes, tensors = self.program.nodes, self.program.scope.tensors
+        groups = alike(self.program)
+        known = {position for group in groups for position in group}
+        loads = [p for p, node in enumerate(nodes) if isinstance(node.op, Load)]
+        found = []
+        for group in (*groups, *((p,) for p in loads if p not in known)):
+            ops = [op for p in group if isinstance(op := nodes[p].op, Load)]
+            accesses = tuple(load_access(op, tensors[op.tensor]) for op in ops)
+            found.append(Group(nodes[group[0]].axes, accesses))
+        return tuple(found)
+
+    @cached_property
+    def spanned(self) -> frozenset[str]:
+        """Axes along which points, or loads, may come to the same elements."""
+        found: set[str] = set()
+        for group in self.groups:
+            for number, d in enumerate(group.first.dimensions):
+                constants = {access.dimensions[number].constant for access in group.accesses}
+                if group.first.plain and (len(constants) > 1 or len(d.terms) > 1):
+                    found |= {axis for axis, _ in d.terms}
+        return frozenset(found)
+
+    def elements(self, columns: Columns, group: Group) -> Array:
+        """Elements that a thread reads at a step."""
+        own = [self._own(columns, axis) for axis in group.axes]
+        alone = np.asarray(prod(own, start=np.ones(columns.rows))) * len(group.accesses)
+        if not group.first.plain:
+            return alone
+        together = np.ones(columns.rows)
+        for number in range(len(group.first.dimensions)):
+            together = together * self._along(columns, group, number)
+        name = self.kernel.name(AHEAD)
+        ahead = columns[name] > 0 if name in columns else np.zeros(columns.rows, dtype=bool)
+        return np.where(ahead, alone, np.minimum(alone, together))
+
+    def _own(self, columns: Columns, axis: str) -> Array:
+        """Points of an axis in one thread, none beyond its end."""
+        own = np.asarray(columns[self.kernel.name(f"own.{axis}")], dtype=np.float64)
+        return np.minimum(own, self.program.axes[axis])
+
+    def _beside(self, columns: Columns, axis: str) -> Array:
+        """Points of an axis that are neighbours in one thread."""
+        own, name = self._own(columns, axis), self.kernel.name
+        whole = columns[name(f"own.{axis}")] == columns[name(f"tile.{axis}")]
+        lanes = columns.is_(name("lanes"), axis)
+        return np.where(whole, own, np.where(lanes, columns[name("vector")], 1.0))
+
+    def _along(self, columns: Columns, group: Group, number: int) -> Array:
+        """Elements along one dimension that the points of all loads of a group come to."""
+        terms = group.first.dimensions[number].terms
+        unit = gcd(*(c for _, c in terms)) or 1
+        count, kept = np.ones(columns.rows), np.ones(columns.rows)
+        for axis, c in sorted(terms, key=lambda term: abs(term[1])):
+            beside, step = self._beside(columns, axis), abs(c) / unit
+            meets = (count == 1.0) | (step < count)
+            longer = np.where(count == 1.0, beside, count + step * (beside - 1.0))
+            kept = kept * self._own(columns, axis) / np.where(meets, beside, 1.0)
+            count = np.where(meets, longer, count)
+        constants = sorted({access.dimensions[number].constant for access in group.accesses})
+        found = count
+        for before, here in pairwise(constants):
+            found = found + np.minimum((here - before) / unit, count)
+        return found * kept
+
+    def registers(self, columns: Columns, domain: frozenset[str]) -> Any:
+        """Of the values of loads over `domain`."""
+        counts = [self.elements(columns, g) for g in self.groups if {*g.axes} == domain]
+        alone = [len(g.accesses) for g in self.groups if {*g.axes} == domain]
+        return np.max([c / n for c, n in zip(counts, alone, strict=True)], axis=0)
+
+    def clocks(self, columns: Columns, threads: Array, lanes: Sequence[str]) -> Array:
+        """Clocks of one processor's L1 for the reads of all blocks together."""
+        total = np.zeros(columns.rows)
+        for group in self.groups:
+            steps = threads
+            for axis, extent in self.program.axes.items():
+                if axis in group.axes or axis not in self.kernel.shape.reduced:
+                    tile = columns[self.kernel.name(f"tile.{axis}")]
+                    steps = steps * np.ceil(extent / tile)
+            size = dtype_of(group.first.dtype).bytes
+            wide = self._wide(columns, group, size)
+            bytes_ = np.maximum(self._apart(columns, group, lanes, wide, size), wide * size)
+            total = total + steps * self.elements(columns, group) / wide * bytes_
+        return total / LINE
+
+    def _wide(self, columns: Columns, group: Group, size: int) -> Array:
+        """Neighbours of an access."""
+        last = group.first.dimensions[-1:]
+        axes = [axis for d in last for axis, c in d.terms if abs(c) == 1 and d.gather is None]
+        if not axes:
+            return np.ones(columns.rows)
+        beside = np.max([self._beside(columns, axis) for axis in axes], axis=0)
+        return np.asarray(np.minimum(beside, max(1, 16 // size)))
+
+    def _apart(
+        self, columns: Columns, group: Group, lanes: Sequence[str], wide: Array, size: int
+    ) -> Array:
+        """Bytes from one lane's access to the next one's, none that are the same for all."""
+        found = np.full(columns.rows, float(LEAST))
+        name = self.kernel.name
+        for lane in lanes:
+            here = columns.is_(name("lanes"), lane)
+            vector = np.asarray(columns[name("vector")], dtype=np.float64)
+            step = abs(group.first.stride(lane)) * vector * size
+            if any(d.gather is not None for d in group.first.dimensions):
+                step = np.maximum(step, 32.0)
+            found = np.where(here, np.clip(step, LEAST, LINE), found)
+        return found
