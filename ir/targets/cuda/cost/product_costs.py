@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ir.dtypes import dtype_of
-from ir.plain.accesses import nested
-from ir.plain.code import TENSOR, Accumulate, Between, Element, Loop, Spread, Statement
+from ir.plain.accesses import nested, scalars_of
+from ir.plain.code import (
+    TENSOR,
+    Accumulate,
+    Between,
+    Call,
+    Convert,
+    Element,
+    Loop,
+    Scalar,
+    Spread,
+    Statement,
+)
 from ir.plain.products import Product, Products, products_of
 from ir.plain.strides import elements, extent_of
 from ir.targets.cuda.layouts.frame import WARP
@@ -27,6 +39,7 @@ _WAIT_CLOCKS = {
 _AHEAD = 2.0  # steps whose operands are asked for together
 _AROUND = 3.0  # instructions around the load of a word: its place, and what becomes of it
 _LINE = 128.0
+_ALONE = 3.0  # clocks from one instruction of a warp to the next where few warps are busy
 
 
 @dataclass(frozen=True)
@@ -52,6 +65,8 @@ class ProductCosts:
                 busy = busy + tile.rows * tile.columns * _MMA_CLOCKS
                 waits = _WAIT_CLOCKS[self._is_far(product)] / _AHEAD
                 each = each + steps * np.maximum(waits, busy * crowd)
+            behind = _behind(products) * ROWS * COLUMNS / WARP * tile.rows * tile.columns
+            each = each + behind * np.maximum(_ALONE, crowd)
             found = found + often * turns * each
         return found
 
@@ -66,6 +81,7 @@ class ProductCosts:
                 steps = batch * down * along * -(-product.extent // DEPTH)
                 mma = tile.rows * tile.columns * _MMA_CLOCKS
                 found += often * steps * WARP * (_issued(self.step, products, product, tile) + mma)
+            found += often * prod(products.sides) * _behind(products)
         return found
 
     @cached_property
@@ -112,6 +128,28 @@ def _found(
         times = extent_of(s) if isinstance(s, Loop | Between | Accumulate) else 1
         for block in nested(s):
             yield from _found(step, block, often * times)
+
+
+def _behind(products: Products) -> float:
+    """Instructions for an element of what a loop does behind its products."""
+    return sum(map(_operations, scalars_of_all(products.behind)))
+
+
+def scalars_of_all(statements: Iterable[Statement]) -> Iterator[Scalar]:
+    for s in statements:
+        yield from scalars_of(s)
+
+
+def _operations(scalar: Scalar) -> float:
+    """What a scalar is made of; places in tensors are as good as known."""
+    match scalar:
+        case Call():
+            return 1.0 + sum(map(_operations, scalar.args))
+        case Convert():
+            return 1.0 + _operations(scalar.arg)
+        case Element():
+            return 2.0
+    return 0.0
 
 
 def _issued(step: PlainStep, products: Products, product: Product, tile: Tile) -> float:
