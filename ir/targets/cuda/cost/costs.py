@@ -52,6 +52,7 @@ Array = NDArray[np.float64]
 Table = dict[str, Array]
 LANES_PER_CLOCK = 128.0  # of one processor's plain units
 SHUFFLES_PER_CLOCK = 32.0
+ASKED_BYTES = 16.0  # that each of 1024 threads asks memory for, to have what it gives
 L2_SHARE = 0.35  # of the time that a byte takes from memory, of one that L2 has
 MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
@@ -62,7 +63,7 @@ STREAM_LOSS = 0.05  # share of a stream's time that its cut tiles cost, as measu
 EXCHANGE_CLOCKS = 600.0  # of barriers between the blocks of a cluster that exchange sums
 EXCHANGE_FACTOR = 3.5  # their bytes take as many times those of L2, as measured on an H200
 THREADS_PER_PROCESSOR = 2048.0
-TRIP_CLOCKS, AHEAD_CLOCKS = 600.0, 200.0  # of a step of a walk: its loads' latency, or the rest
+TRIP_CLOCKS, AHEAD_CLOCKS = 600.0, 400.0  # of a step of a walk: its loads' latency, or the rest
 STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as measured on an H200
 
 
@@ -363,7 +364,8 @@ class BlockCosts:
         resident = self._resident(columns, threads, held)
         waves = blocks / resident / self.hardware["sms"]
         moved = self._moved(columns, tiles, own)
-        busy = np.minimum(resident * threads / 1024.0, 1.0) * np.minimum(waves, 1.0)
+        asked = np.clip(self.kernel.reads.bytes(columns) / ASKED_BYTES, 1.0, 8.0)
+        busy = np.minimum(resident * threads * asked / 1024.0, 1.0) * np.minimum(waves, 1.0)
         traffic = moved / MEMORY_BYTES_PER_CLOCK / self.hardware["sms"] * self._hints(columns)
         work = self._work(tiles) / LANES_PER_CLOCK / self.hardware["sms"]
         shape = self.kernel.shape

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 OWN = (16, 8, 32)  # points of a whole axis in one thread
 SHARING = ((4, 1), (8, 1), (4, 2), (2, 1), (1, 1))  # its points along two axes that windows span
+PAIRED = ((4, 8, 128), (2, 16, 128), (8, 4, 128), (4, 8, 64), (1, 32, 128), (2, 8, 256))
+"""A thread's points along an axis and along one that is walked, and threads."""
 TAPS = 32  # points of a summed axis in one thread, at most, where a window spans it
 
 
@@ -72,6 +74,36 @@ def _sharing(kernel: BlockKernel, own: tuple[int, int], wide: bool) -> dict[str,
     values: dict[str, Value] = {kernel.name(f"own.{axis}"): n for axis, n in mine.items()}
     values |= {kernel.name(f"tile.{axis}"): n for axis, n in tiles.items()}
     return values | {kernel.name("lanes"): lane, kernel.name("vector"): mine[lane]}
+
+
+def paired_seeds(kernel: BlockKernel) -> list[dict[str, Value]]:
+    """Every point of one axis meets every one of another, which is walked: a thread has several of
+    both, so that what it reads of either serves several of the other; many are illegal."""
+    axes, reduced = kernel.program.axes, kernel.shape.reduced
+    read = [{*group.axes} for group in kernel.reads.groups]
+    pairs = [
+        (free, gone)
+        for gone in reduced
+        for free in axes
+        if free not in reduced
+        and any(free in one and gone not in one for one in read)
+        and any(gone in one and free not in one for one in read)
+    ]
+    if not pairs:
+        return []
+    free, gone = max(pairs, key=lambda pair: axes[pair[0]] * axes[pair[1]])
+    found: list[dict[str, Value]] = []
+    for mine, other, threads in PAIRED:
+        own = {axis: min(kernel.reach(axis, axes[axis]), TAPS) if axis in reduced else 1
+               for axis in axes}  # fmt: skip
+        own |= {free: mine, gone: other}
+        own = {axis: min(points, kernel.reach(axis, axes[axis])) for axis, points in own.items()}
+        tiles = own | {free: min(own[free] * threads, kernel.reach(free, axes[free]))}
+        lane = free if free in kernel.shape.lanes else kernel.shape.lanes[0]
+        values: dict[str, Value] = {kernel.name(f"own.{axis}"): n for axis, n in own.items()}
+        values |= {kernel.name(f"tile.{axis}"): n for axis, n in tiles.items()}
+        found.append(values | {kernel.name("lanes"): lane, kernel.name("vector"): 1})
+    return found
 
 
 def _widen(kernel: BlockKernel, values: dict[str, Value]) -> None:

@@ -33,7 +33,12 @@ from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.lower.block_lower import BlockLowering
 from ir.targets.cuda.lower.block_parts import shared_loops
 from ir.targets.cuda.plans.block_plan import BlockPlan, make_plan, tiles_of, walked_axes
-from ir.targets.cuda.seeds.block_seeds import legal_seeds, whole_seeds, window_seeds
+from ir.targets.cuda.seeds.block_seeds import (
+    legal_seeds,
+    paired_seeds,
+    whole_seeds,
+    window_seeds,
+)
 from ir.targets.cuda.space.block_options import (
     AHEAD,
     KEEP,
@@ -339,7 +344,8 @@ class BlockKernel:
             )
         ]  # fmt: skip
         found += self._shared(found)
-        return self._with_options([*found, *((values, {}) for values in window_seeds(self))])
+        found += [(values, {}) for values in (*window_seeds(self), *paired_seeds(self))]
+        return self._with_options(found)
 
     @property
     def _parts(self) -> tuple[int, ...]:

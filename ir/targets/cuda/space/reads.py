@@ -114,6 +114,14 @@ class Reads:
             found = found + np.minimum((here - before) / unit, count)
         return found * kept
 
+    def bytes(self, columns: Columns) -> Array:
+        """That a thread asks for at a step."""
+        sizes = [(group, dtype_of(group.first.dtype).bytes) for group in self.groups]
+        found = np.zeros(columns.rows)
+        for group, size in sizes:
+            found = found + self.elements(columns, group) * size
+        return found
+
     def registers(self, columns: Columns, domain: frozenset[str]) -> Any:
         """Of the values of loads over `domain`."""
         counts = [self.elements(columns, g) for g in self.groups if {*g.axes} == domain]
