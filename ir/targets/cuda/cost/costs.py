@@ -25,6 +25,7 @@ from ir.targets.cuda.build.readers import loaded_late
 from ir.targets.cuda.grid.batching import sharers
 from ir.targets.cuda.grid.overlap import PREFETCH
 from ir.targets.cuda.grid.raster import PATCHES
+from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.plans.tensor_plan import RESIDENT, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names
@@ -52,6 +53,7 @@ Array = NDArray[np.float64]
 Table = dict[str, Array]
 LANES_PER_CLOCK = 128.0  # of one processor's plain units
 SHUFFLES_PER_CLOCK = 32.0
+BUSY_WARPS = 12.0  # with which a processor issues what it can
 ASKED_BYTES = 16.0  # that each of 1024 threads asks memory for, to have what it gives
 L2_SHARE = 0.35  # of the time that a byte takes from memory, of one that L2 has
 MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
@@ -375,7 +377,8 @@ class BlockCosts:
         rounds = np.ceil(waves) / np.maximum(waves, 1e-9)
         wait = np.where(self._option(columns, AHEAD, 0) > 0, AHEAD_CLOCKS, TRIP_CLOCKS)
         meeting = np.where(self._option(columns, PARTS, 1) > 1, FILL_CLOCKS, 0.0)
-        clocks = np.hypot(traffic / np.clip(busy, 0.02, 1.0), inside * rounds)
+        inside = inside * self._uneven(blocks, resident, threads)
+        clocks = np.hypot(traffic / np.clip(busy, 0.02, 1.0), inside)
         clocks = np.maximum(clocks, np.ceil(waves) * trips * wait) + FILL_CLOCKS + meeting
         vector = _array(columns[self.kernel.name("vector")])
         return {
@@ -386,6 +389,14 @@ class BlockCosts:
             **self._roles(columns, tiles, own), **self._options(columns),
             "clocks": clocks, "traffic": traffic,
         }  # fmt: skip
+
+    def _uneven(self, blocks: Array, resident: Array, threads: Array) -> Array:
+        """How much longer processors take for what they issue than if all had their share of it,
+        and warps enough for their turns."""
+        share = blocks / self.hardware["sms"]
+        together = np.minimum(resident, np.ceil(share))
+        rounds = np.ceil(share / together) * together / share
+        return np.asarray(rounds * np.maximum(BUSY_WARPS * WARP / (together * threads), 1.0))
 
     def _met(
         self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array], threads: Array

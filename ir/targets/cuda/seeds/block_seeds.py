@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
 OWN = (16, 8, 32)  # points of a whole axis in one thread
 SHARING = ((4, 1), (8, 1), (4, 2), (2, 1), (1, 1))  # its points along two axes that windows span
-PAIRED = ((4, 8, 128), (2, 16, 128), (8, 4, 128), (4, 8, 64), (1, 32, 128), (2, 8, 256))
+PAIRED = (
+    (4, 8, 128),
+    (2, 16, 128),
+    (8, 4, 128),
+    (4, 8, 64),
+    (1, 32, 128),
+    (2, 8, 256),
+    (2, 4, 128),
+    (1, 8, 128),
+)
 """A thread's points along an axis and along one that is walked, and threads."""
 TAPS = 32  # points of a summed axis in one thread, at most, where a window spans it
 
