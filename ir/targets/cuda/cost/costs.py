@@ -378,7 +378,7 @@ class BlockCosts:
         wait = np.where(self._option(columns, AHEAD, 0) > 0, AHEAD_CLOCKS, TRIP_CLOCKS)
         meeting = np.where(self._option(columns, PARTS, 1) > 1, FILL_CLOCKS, 0.0)
         inside = inside * self._uneven(blocks, resident, threads)
-        clocks = np.hypot(traffic / np.clip(busy, 0.02, 1.0), inside)
+        clocks = np.maximum(traffic / np.clip(busy, 0.02, 1.0), inside)
         clocks = np.maximum(clocks, np.ceil(waves) * trips * wait) + FILL_CLOCKS + meeting
         vector = _array(columns[self.kernel.name("vector")])
         return {
