@@ -23,28 +23,11 @@ from ir.targets.cuda.build.computed import below
 from ir.targets.cuda.build.products import depends_on_reduction, volume
 from ir.targets.cuda.build.readers import loaded_late
 from ir.targets.cuda.grid.batching import sharers
-from ir.targets.cuda.grid.overlap import PREFETCH
 from ir.targets.cuda.grid.raster import PATCHES
-from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.plans.tensor_plan import RESIDENT, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names
 from ir.targets.cuda.seeds.tensor_waves import L2_BYTES_PER_CLOCK, MACS_PER_CLOCK
-from ir.targets.cuda.space.block import BlockKernel
-from ir.targets.cuda.space.block_options import (
-    AHEAD,
-    FIRST,
-    KEEP,
-    LOADS,
-    PARTS,
-    REGISTERS,
-    STORES,
-    STREAM,
-    WAITS,
-    WALKERS,
-)
-from ir.targets.cuda.space.block_rules import RESERVED, OptionRules
-from ir.targets.cuda.space.reads import Group
 from ir.targets.cuda.space.splits import ATOMICS, CLUSTER, LAST, MERGE, TURNSTILE
 from ir.targets.cuda.space.tensor import TensorKernel
 from ir.targets.cuda.space.tensor_streams import TensorStreams
@@ -52,10 +35,6 @@ from ir.targets.cuda.space.tensor_streams import TensorStreams
 Array = NDArray[np.float64]
 Table = dict[str, Array]
 LANES_PER_CLOCK = 128.0  # of one processor's plain units
-SHUFFLES_PER_CLOCK = 32.0
-BUSY_WARPS = 12.0  # with which a processor issues what it can
-ASKED_BYTES = 16.0  # that each of 1024 threads asks memory for, to have what it gives
-L2_SHARE = 0.35  # of the time that a byte takes from memory, of one that L2 has
 MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
 SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
@@ -65,8 +44,7 @@ STREAM_LOSS = 0.05  # share of a stream's time that its cut tiles cost, as measu
 EXCHANGE_CLOCKS = 600.0  # of barriers between the blocks of a cluster that exchange sums
 EXCHANGE_FACTOR = 3.5  # their bytes take as many times those of L2, as measured on an H200
 THREADS_PER_PROCESSOR = 2048.0
-TRIP_CLOCKS, AHEAD_CLOCKS = 600.0, 400.0  # of a step of a walk: its loads' latency, or the rest
-STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as measured on an H200
+TRIP_CLOCKS = 600.0  # of a step of a walk: its loads' latency
 
 
 def least_clocks(program: Program, hardware: Hardware) -> float:
@@ -86,14 +64,14 @@ class TensorCosts(TensorStreams):
 
     def table(self, columns: Columns) -> Table:
         """Features of the kernel, and under "clocks" and "traffic" estimates of its time."""
-        rows, wide = _array(self._rows(columns)), _array(self._columns(columns))
-        walk = _array(self._depth(columns)) * np.ones(columns.rows)
+        rows, wide = array_of(self._rows(columns)), array_of(self._columns(columns))
+        walk = array_of(self._depth(columns)) * np.ones(columns.rows)
         table = self._choices(columns)
-        table |= {"rows": _log(rows), "columns": _log(wide), "walk": _log(walk)}
+        table |= {"rows": log_of(rows), "columns": log_of(wide), "walk": log_of(walk)}
         tiles = self._tiles(columns)
         steps = self._length() / walk / self.parts(columns)
-        own = wide / _array(self._consumers(columns, "columns"))
-        table |= {"tiles": _log(tiles), "steps": _log(steps), "own": _log(own)}
+        own = wide / array_of(self._consumers(columns, "columns"))
+        table |= {"tiles": log_of(tiles), "steps": log_of(steps), "own": log_of(own)}
         table |= self._resources(columns)
         return table | self._times(columns, rows, wide, walk, tiles, steps)
 
@@ -101,19 +79,19 @@ class TensorCosts(TensorStreams):
         """Decisions as numbers that mean the same for every program."""
         found: Table = {}
         for name in ("swap", "consumers", "stages", "wait", "epilogue_slots"):
-            found[name] = _array(self._value(columns, name))
+            found[name] = array_of(self._value(columns, name))
         for name in ("rows", "columns", "whole"):
-            found[f"partition.{name}"] = _array(self._is(columns, "partition", name))
-        found["epilogue.tma"] = _array(self._is(columns, "epilogue", "tma"))
-        found["persistent"] = _array(self._value(columns, "processors") > 0)
+            found[f"partition.{name}"] = array_of(self._is(columns, "partition", name))
+        found["epilogue.tma"] = array_of(self._is(columns, "epilogue", "tma"))
+        found["persistent"] = array_of(self._value(columns, "processors") > 0)
         found["registers"] = columns.lookup(
             self.name("registers"), {"24/240": 240, "40/232": 232, "32/160": 160, "56/224": 224}
         )
         found |= raster_numbers(columns, self.name("raster"))
-        found["parts"] = _log(self.parts(columns))
-        found["promotion"] = _array(self._value(columns, "promotion"))
+        found["parts"] = log_of(self.parts(columns))
+        found["promotion"] = array_of(self._value(columns, "promotion"))
         for side in ("rows", "columns"):
-            found[f"streams.{side}"] = _array(self._is(columns, "stream", side))
+            found[f"streams.{side}"] = array_of(self._is(columns, "stream", side))
         for way in (LAST, ATOMICS, TURNSTILE):
             found[f"merges.{way}"] = self._merges(columns, way)
         for number in (HELD, "streamed"):
@@ -121,12 +99,12 @@ class TensorCosts(TensorStreams):
         for ring, stem in extra_names(self.program, self.roles):
             found[f"extra.{HELD if ring == HELD else 'streamed'}"] += self._value(columns, stem)
         found["unit"] = np.ones(columns.rows)
-        ahead = np.where(self._reads_blocks(columns), _array(self._depth(columns)) / self.step, 2)
+        ahead = np.where(self._reads_blocks(columns), array_of(self._depth(columns)) / self.step, 2)
         found["fragments"] = np.where(self._from_registers(columns), ahead, np.nan)
         return found
 
     def _merges(self, columns: Columns, way: str) -> Array:
-        return _array(columns.is_(MERGE, way)) if MERGE in columns else np.zeros(columns.rows)
+        return array_of(columns.is_(MERGE, way)) if MERGE in columns else np.zeros(columns.rows)
 
     def _merging(self, columns: Columns, rows: Array, wide: Array) -> Array:
         """Clocks from the end of a tile's products to its whole sums."""
@@ -142,7 +120,7 @@ class TensorCosts(TensorStreams):
         found = sum(
             (self._merges(columns, way) * (clocks - kernel) for way, clocks in ways.items()), kernel
         )
-        pieces = _array(self.pieces(columns))
+        pieces = array_of(self.pieces(columns))
         handed = np.where(pieces > 0, pieces * once + MEET_CLOCKS, 0.0)
         return np.where(parts > 1, found, handed)
 
@@ -165,7 +143,7 @@ class TensorCosts(TensorStreams):
         inside = {self.roles.main_walk, *self.roles.whole}
         made = {n for position in self.roles.computed for n in below(self.program, position)}
         work = sum(1 for n in made if inside & set(self.program.nodes[n].axes))
-        again = _array(self._consumers(columns, "columns"))
+        again = array_of(self._consumers(columns, "columns"))
         return rows * walk * work * again / LANES_PER_CLOCK
 
     def _cluster(self, columns: Columns) -> tuple[Array, Array]:
@@ -187,15 +165,15 @@ class TensorCosts(TensorStreams):
             wide = self._by_swap(columns, lambda r: self._tile_count(columns, r.columns))
         sides = np.ceil(rows / down) * down * np.ceil(wide / across) * across
         batches = prod(self.program.axes[axis] for axis in self.roles.batch)
-        return np.asarray(_array(sides) * batches * self.parts(columns))
+        return np.asarray(array_of(sides) * batches * self.parts(columns))
 
     def _resources(self, columns: Columns) -> Table:
-        shared = _array(self._bytes(columns)) / self.hardware["shared_bytes"]
+        shared = array_of(self._bytes(columns)) / self.hardware["shared_bytes"]
         down, across = self._cluster(columns)
         return {
             "shared": shared,
             "resident": np.floor(np.minimum(1.0 / np.maximum(shared, 0.05), 4.0)),
-            "accumulators": _array(self._accumulators(columns)),
+            "accumulators": array_of(self._accumulators(columns)),
             "cluster.down": down,
             "cluster.across": across,
         }
@@ -213,12 +191,12 @@ class TensorCosts(TensorStreams):
         computing = self._computing(columns, rows, walk)
         folding = rows * wide * walk * self._fold_work / LANES_PER_CLOCK
         busy = macs + np.where(self._is_straight(columns), folding, folding / 2)  # one of two waits
-        blocks = _array(self._value(columns, RESIDENT))
+        blocks = array_of(self._value(columns, RESIDENT))
         step = blocks * np.maximum(np.maximum(busy, fetched), computing)
         tile = steps * np.maximum(step, CHAIN_CLOCKS if self.roles.inner else 0.0)
         stored = rows * wide * self._stored_bytes() / L2_BYTES_PER_CLOCK
         waves = tiles / sms / blocks
-        streamed = _array(self.streamed_rounds(columns))
+        streamed = array_of(self.streamed_rounds(columns))
         rounds = np.where(streamed > 0, streamed * (1.0 + STREAM_LOSS), np.ceil(waves))
         memory = self._from_memory(columns, rows, wide, tiles) / MEMORY_BYTES_PER_CLOCK / sms
         hidden = (self._value(columns, "processors") > 0) & self._is(columns, "epilogue", "tma")
@@ -228,11 +206,11 @@ class TensorCosts(TensorStreams):
         clocks = np.maximum(rounds * per_tile, memory) + FILL_CLOCKS + merging
         return {
             "merging": merging / clocks,
-            "waves": _log(waves),
+            "waves": log_of(waves),
             "balance": np.minimum(waves / rounds, 1.0),
-            "bound": _log(macs / fetched),
-            "memory": _log(memory / np.maximum(rounds * tile, 1.0)),
-            "store": _log(stored / tile),
+            "bound": log_of(macs / fetched),
+            "memory": log_of(memory / np.maximum(rounds * tile, 1.0)),
+            "store": log_of(stored / tile),
             "clocks": clocks,
             "traffic": np.maximum(rounds * (steps * fetched + stored), memory),
         }
@@ -272,7 +250,9 @@ class TensorCosts(TensorStreams):
         memory. Where whole tiles go round, other products run meanwhile."""
         if self.roles.inner:
             return np.zeros(columns.rows)
-        panels = rows * wide / _array(self._value(columns, "consumers")) / (ROWS * LINE / self.size)
+        panels = (
+            rows * wide / array_of(self._value(columns, "consumers")) / (ROWS * LINE / self.size)
+        )
         waits = panels * (TRIP_CLOCKS if loaded_late(self.program) else 0.0)
         work = self._late_work * rows * wide / LANES_PER_CLOCK
         return np.where(self._is(columns, "partition", "whole"), 0.0, work + waits)
@@ -306,7 +286,7 @@ class TensorCosts(TensorStreams):
     def _grid_tiles(self, columns: Columns) -> tuple[Array, Array]:
         """Tiles along the rows and along the columns that the raster goes over."""
         (down, across), (rows, lines) = self._cluster(columns), self._cluster_tiles(columns)
-        return _array(rows) * down, _array(lines) * across
+        return array_of(rows) * down, array_of(lines) * across
 
     def _in_flight(
         self, columns: Columns, rows: Array, wide: Array, in_flight: Array, deep: Array
@@ -343,211 +323,10 @@ def raster_numbers(columns: Columns, name: str) -> Table:
     }
 
 
-class BlockCosts:
-    """Costs of one kernel on plain units."""
-
-    def __init__(self, kernel: BlockKernel, hardware: Hardware) -> None:
-        self.kernel, self.program, self.hardware = kernel, kernel.program, hardware
-
-    def _sizes(self, columns: Columns, stem: str) -> dict[str, Array]:
-        name = self.kernel.name
-        return {axis: _array(columns[name(f"{stem}.{axis}")]) for axis in self.program.axes}
-
-    def table(self, columns: Columns) -> Table:
-        """Features of the kernel, and under "clocks" and "traffic" estimates of its time."""
-        tiles, own = self._sizes(columns, "tile"), self._sizes(columns, "own")
-        axes, reduced = self.program.axes, self.kernel.shape.reduced
-        threads = _product([tiles[a] / own[a] for a in axes], columns.rows)
-        whole = _product([np.ceil(axes[a] / tiles[a]) for a in axes if a not in reduced],
-                         columns.rows)  # fmt: skip
-        steps = _product([np.ceil(axes[a] / tiles[a]) for a in reduced], columns.rows)
-        held = self._registers(own, columns.rows)
-        blocks, trips = self._shares(columns, whole, steps)
-        resident = self._resident(columns, threads, held)
-        waves = blocks / resident / self.hardware["sms"]
-        moved = self._moved(columns, tiles, own)
-        asked = np.clip(self.kernel.reads.bytes(columns) / ASKED_BYTES, 1.0, 8.0)
-        busy = np.minimum(resident * threads * asked / 1024.0, 1.0) * np.minimum(waves, 1.0)
-        traffic = moved / MEMORY_BYTES_PER_CLOCK / self.hardware["sms"] * self._hints(columns)
-        work = self._work(tiles) / LANES_PER_CLOCK / self.hardware["sms"]
-        shape = self.kernel.shape
-        read = self.kernel.reads.clocks(columns, threads, shape.lanes) / self.hardware["sms"]
-        met = self._met(columns, tiles, own, threads) / SHUFFLES_PER_CLOCK / self.hardware["sms"]
-        inside = np.maximum(work + met, read)
-        rounds = np.ceil(waves) / np.maximum(waves, 1e-9)
-        wait = np.where(self._option(columns, AHEAD, 0) > 0, AHEAD_CLOCKS, TRIP_CLOCKS)
-        meeting = np.where(self._option(columns, PARTS, 1) > 1, FILL_CLOCKS, 0.0)
-        inside = inside * self._uneven(blocks, resident, threads)
-        clocks = np.maximum(traffic / np.clip(busy, 0.02, 1.0), inside)
-        clocks = np.maximum(clocks, np.ceil(waves) * trips * wait) + FILL_CLOCKS + meeting
-        vector = _array(columns[self.kernel.name("vector")])
-        return {
-            "threads": _log(threads), "blocks": _log(blocks), "trips": _log(trips),
-            "held": _log(held), "resident": resident, "waves": _log(waves),
-            "balance": 1.0 / rounds, "vector": vector, "busy": busy,
-            "moved": _log(moved / self.program.bytes), "work": _log(work / traffic),
-            **self._roles(columns, tiles, own), **self._options(columns),
-            "clocks": clocks, "traffic": traffic,
-        }  # fmt: skip
-
-    def _uneven(self, blocks: Array, resident: Array, threads: Array) -> Array:
-        """How much longer processors take for what they issue than if all had their share of it,
-        and warps enough for their turns."""
-        share = blocks / self.hardware["sms"]
-        together = np.minimum(resident, np.ceil(share))
-        rounds = np.ceil(share / together) * together / share
-        return np.asarray(rounds * np.maximum(BUSY_WARPS * WARP / (together * threads), 1.0))
-
-    def _met(
-        self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array], threads: Array
-    ) -> Array:
-        """Values that lanes give each other where threads share what is reduced."""
-        total = np.zeros(columns.rows)
-        for node in self.program.nodes:
-            if not is_reduction(node):
-                continue
-            turns = [np.log2(tiles[a] / own[a]) for a in reduced_axes(node)]
-            count = sum(turns, np.zeros(columns.rows)) * threads
-            for axis, extent in self.program.axes.items():
-                if axis in node.axes:
-                    count = count * np.ceil(extent / tiles[axis]) * own[axis]
-                elif axis not in self.kernel.shape.reduced:
-                    count = count * np.ceil(extent / tiles[axis])
-            total = total + count
-        return total
-
-    def _option(self, columns: Columns, stem: str, otherwise: int) -> Array:
-        """Values of a choice that this kernel may lack."""
-        name = self.kernel.name(stem)
-        return _array(columns[name]) if name in columns else np.full(columns.rows, otherwise)
-
-    def _options(self, columns: Columns) -> Table:
-        """What is held, and when memory is asked for what; `block_options` says which is which."""
-        numbers = {WALKERS: 0, AHEAD: 0, PARTS: 1, PREFETCH: 0}
-        found = {stem: self._option(columns, stem, first) for stem, first in numbers.items()}
-        for stem, value in ((LOADS, FIRST), (STORES, STREAM), (WAITS, REGISTERS)):
-            name = self.kernel.name(stem)
-            chosen = columns.is_(name, value) if name in columns else np.zeros(columns.rows)
-            found[f"{stem}.{value}"] = _array(chosen)
-        return found | {KEEP: self._option(columns, KEEP, 0)}
-
-    def _shares(self, columns: Columns, tiles: Array, steps: Array) -> tuple[Array, Array]:
-        """Blocks, and the steps that each of them goes through."""
-        walkers, parts = self._option(columns, WALKERS, 0), self._option(columns, PARTS, 1)
-        blocks = np.where(walkers > 0, walkers * self.hardware["sms"], tiles * parts)
-        return blocks, np.ceil(tiles * parts / blocks) * np.ceil(steps / parts)
-
-    @cached_property
-    def _rules(self) -> OptionRules:
-        return OptionRules(self.kernel)
-
-    def _resident(self, columns: Columns, threads: Array, held: Array) -> Array:
-        """Blocks of a processor at a time: its threads, registers, shared memory, or as chosen."""
-        shared = self._rules.bytes(columns) + RESERVED
-        room = self.hardware["shared_bytes"] + RESERVED
-        found = np.minimum(THREADS_PER_PROCESSOR / threads, 65536 / (threads * (held + 32)))
-        found = np.clip(np.floor(np.minimum(found, room / shared)), 1.0, 32.0)
-        walkers = self._option(columns, WALKERS, 0)
-        return np.asarray(np.where(walkers > 0, walkers, found))
-
-    def _hints(self, columns: Columns) -> Array:
-        """What the hints of memory accesses make of their time."""
-        name = self.kernel.name(STORES)
-        streams = columns.is_(name, STREAM) if name in columns else np.zeros(columns.rows)
-        asks = (self._option(columns, PREFETCH, 0) > 0) & (self._option(columns, AHEAD, 0) == 0)
-        return np.asarray(1.0 - STREAM_GAIN * streams + PREFETCH_LOSS * asks)
-
-    def _registers(self, own: dict[str, Array], rows: int) -> Array:
-        """Registers of the values that a thread holds."""
-        found = [_product([own[a] for a in domain], rows) for domain in self.kernel.shape.domains]
-        return np.asarray(sum(found, np.zeros(rows)))
-
-    @cached_property
-    def _accesses(self) -> tuple[tuple[Group | None, tuple[str, ...], str, int], ...]:
-        """(loads that are alike, axes, contiguous axis or "", bytes of an element) of every load
-        and store."""
-        found: list[tuple[Group | None, tuple[str, ...], str, int]] = []
-        for group in self.kernel.reads.groups:
-            last = [axis for d in group.first.dimensions[-1:] for axis, c in d.terms if c == 1]
-            size = dtype_of(group.first.dtype).bytes
-            found.append((group, group.axes, last[0] if last else "", size))
-        for node in self.program.nodes:
-            if isinstance(node.op, Store):
-                size = dtype_of(node.dtype).bytes
-                found.append((None, node.axes, "".join(node.op.axes[-1:]), size))
-        return tuple(found)
-
-    def _moved(self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array]) -> Array:
-        """Bytes of the sectors that all blocks touch; what strides wastes the rest of a sector."""
-        axes = self.program.axes
-        total = np.zeros(columns.rows)
-        lanes = self.kernel.name("lanes")
-        for group, over, last, size in self._accesses:
-            again = _product([np.ceil(axes[a] / tiles[a]) for a in axes if a not in over],
-                             columns.rows)  # fmt: skip
-            volume = np.full(columns.rows, float(prod(axes[a] for a in over)) * size)
-            if group is not None:
-                volume = self._touched(group, tiles, volume / size) * size
-            run = np.ones(columns.rows)
-            if last:
-                along = _array(columns.is_(lanes, last))
-                run = np.where(along > 0, tiles[last], own[last])
-            waste = np.clip(32.0 / np.maximum(run * size, 1.0), 1.0, 32.0 / size)
-            total = total + volume * waste * np.minimum(again, 64.0)
-        return total
-
-    def _touched(self, group: Group, tiles: dict[str, Array], points: Array) -> Array:
-        """Elements of a tensor that all blocks touch, those that a neighbour has in L2 as a part of
-        one; of its loads' points, if what they read does not overlap."""
-        once, all_of_them = np.ones(len(points)), np.ones(len(points))
-        if not group.first.plain:
-            return points * len(group.accesses)
-        axes, reduced = self.program.axes, self.kernel.shape.reduced
-        for number, d in enumerate(group.first.dimensions):
-            constants = [access.dimensions[number].constant for access in group.accesses]
-            spread = max(constants) - min(constants) + 1
-            here, whole = np.full(len(points), float(spread)), spread
-            for axis, c in d.terms:
-                long = axes[axis] if axis in reduced else np.minimum(tiles[axis], axes[axis])
-                here = here + abs(c) * (long - 1)
-                whole += abs(c) * (axes[axis] - 1)
-            once = once * min(whole, d.extent)
-            all_of_them = all_of_them * np.minimum(here, d.extent)
-        for axis in group.axes:
-            if axis not in reduced:
-                all_of_them = all_of_them * np.ceil(axes[axis] / tiles[axis])
-        most = points * len(group.accesses)
-        beside = np.maximum(np.minimum(all_of_them, most) - once, 0.0)
-        return np.asarray(np.minimum(once, most) + L2_SHARE * beside)
-
-    def _work(self, tiles: dict[str, Array]) -> Array:
-        """Operations, those on padding included."""
-        padding = [np.ceil(e / tiles[a]) * tiles[a] / e for a, e in self.program.axes.items()]
-        return np.asarray(self.program.flops * _product(padding, len(padding[0])))
-
-    def _roles(self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array]) -> Table:
-        """Tiles and shares of the axis that neighbours lie along, and of the reduced axes."""
-        lane_tile, lane_own = np.ones(columns.rows), np.ones(columns.rows)
-        for axis in self.kernel.shape.lanes:
-            here = columns.is_(self.kernel.name("lanes"), axis)
-            lane_tile = np.where(here, tiles[axis], lane_tile)
-            lane_own = np.where(here, own[axis], lane_own)
-        reduced = self.kernel.shape.reduced
-        return {
-            "lane.tile": _log(lane_tile), "lane.own": _log(lane_own),
-            "reduced.tile": _log(_product([tiles[a] for a in reduced], columns.rows)),
-            "reduced.own": _log(_product([own[a] for a in reduced], columns.rows)),
-        }  # fmt: skip
-
-
-def _array(values: Any) -> Array:
+def array_of(values: Any) -> Array:
     return np.asarray(values, dtype=np.float64)
 
 
-def _product(factors: list[Array], rows: int) -> Array:
-    return np.asarray(prod(factors, start=np.ones(rows)), dtype=np.float64)
-
-
-def _log(values: Array) -> Array:
+def log_of(values: Array) -> Array:
     """log2, with what is 0 far below everything."""
     return np.asarray(np.log2(np.maximum(values, 2.0**-20)), dtype=np.float64)

@@ -17,7 +17,8 @@ from ir.program import Program
 from ir.space import Columns
 from ir.target import Hardware
 from ir.targets.cuda.build.kernels import AnyKernel
-from ir.targets.cuda.cost.costs import BlockCosts, Table, TensorCosts, least_clocks
+from ir.targets.cuda.cost.block_costs import BlockCosts
+from ir.targets.cuda.cost.costs import Table, TensorCosts, least_clocks
 from ir.targets.cuda.cost.mma_costs import MmaCosts
 from ir.targets.cuda.cost.plain_costs import PlainCosts
 from ir.targets.cuda.grid.overlap import NAME

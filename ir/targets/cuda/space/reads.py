@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 LINE = 128  # bytes that L1 gives at a time
+BY_WAY = 2.5  # times a load's bytes, of one that goes by way of shared memory
 LEAST = 4  # bytes of a lane's access, whatever it takes
 
 
@@ -81,9 +82,7 @@ class Reads:
         together = np.ones(columns.rows)
         for number in range(len(group.first.dimensions)):
             together = together * self._along(columns, group, number)
-        name = self.kernel.name(AHEAD)
-        ahead = columns[name] > 0 if name in columns else np.zeros(columns.rows, dtype=bool)
-        return np.where(ahead, alone, np.minimum(alone, together))
+        return np.where(self._ahead(columns), alone, np.minimum(alone, together))
 
     def _own(self, columns: Columns, axis: str) -> Array:
         """Points of an axis in one thread, none beyond its end."""
@@ -141,7 +140,12 @@ class Reads:
             wide = self._wide(columns, group, size)
             bytes_ = np.maximum(self._apart(columns, group, lanes, wide, size), wide * size)
             total = total + steps * self.elements(columns, group) / wide * bytes_
-        return total / LINE
+        return total / LINE * np.where(self._ahead(columns), BY_WAY, 1.0)
+
+    def _ahead(self, columns: Columns) -> NDArray[np.bool_]:
+        """Whether loads go by way of shared memory."""
+        name = self.kernel.name(AHEAD)
+        return columns[name] > 0 if name in columns else np.zeros(columns.rows, dtype=bool)
 
     def _wide(self, columns: Columns, group: Group, size: int) -> Array:
         """Neighbours of an access."""

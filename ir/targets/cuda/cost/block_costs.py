@@ -1,0 +1,267 @@
+"""Analytic costs of block kernels: traffic, what threads read by way of L1, arithmetic, and how
+many of a processor's turns are taken. Estimates in closed form; the learned model corrects them.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.dtypes import dtype_of
+from ir.ops.store import Store
+from ir.space import Columns
+from ir.stages import is_reduction, reduced_axes
+from ir.target import Hardware
+from ir.targets.cuda.cost.costs import (
+    FILL_CLOCKS,
+    LANES_PER_CLOCK,
+    MEMORY_BYTES_PER_CLOCK,
+    THREADS_PER_PROCESSOR,
+    TRIP_CLOCKS,
+    Table,
+    array_of,
+    log_of,
+)
+from ir.targets.cuda.grid.overlap import PREFETCH
+from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.space.block import BlockKernel
+from ir.targets.cuda.space.block_options import (
+    AHEAD,
+    FIRST,
+    KEEP,
+    LOADS,
+    PARTS,
+    REGISTERS,
+    STORES,
+    STREAM,
+    WAITS,
+    WALKERS,
+)
+from ir.targets.cuda.space.block_rules import REGISTERS as ALL_REGISTERS
+from ir.targets.cuda.space.block_rules import RESERVED, OptionRules
+from ir.targets.cuda.space.reads import Group
+
+Array = NDArray[np.float64]
+SHUFFLES_PER_CLOCK = 32.0
+SPILT = 4.0  # times as long that it takes to issue what does not fit the registers
+BUSY_WARPS = 12.0  # with which a processor issues what it can
+ASKED_BYTES = 16.0  # that each of 1024 threads asks memory for, to have what it gives
+L2_SHARE = 0.35  # of the time that a byte takes from memory, of one that L2 has
+AHEAD_CLOCKS = 400.0  # of a step of a walk whose loads run ahead
+NEAR_CLOCKS = 150.0  # of a step whose loads the step before has brought near
+STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as measured on an H200
+
+
+class BlockCosts:
+    """Costs of one kernel on plain units."""
+
+    def __init__(self, kernel: BlockKernel, hardware: Hardware) -> None:
+        self.kernel, self.program, self.hardware = kernel, kernel.program, hardware
+
+    def _sizes(self, columns: Columns, stem: str) -> dict[str, Array]:
+        name = self.kernel.name
+        return {axis: array_of(columns[name(f"{stem}.{axis}")]) for axis in self.program.axes}
+
+    def table(self, columns: Columns) -> Table:
+        """Features of the kernel, and under "clocks" and "traffic" estimates of its time."""
+        tiles, own = self._sizes(columns, "tile"), self._sizes(columns, "own")
+        axes, reduced = self.program.axes, self.kernel.shape.reduced
+        threads = _product([tiles[a] / own[a] for a in axes], columns.rows)
+        whole = _product([np.ceil(axes[a] / tiles[a]) for a in axes if a not in reduced],
+                         columns.rows)  # fmt: skip
+        steps = _product([np.ceil(axes[a] / tiles[a]) for a in reduced], columns.rows)
+        held = self._registers(columns)
+        blocks, trips = self._shares(columns, whole, steps)
+        resident = self._resident(columns, threads, held)
+        waves = blocks / resident / self.hardware["sms"]
+        moved = self._moved(columns, tiles, own)
+        asked = np.clip(self.kernel.reads.bytes(columns) / ASKED_BYTES, 1.0, 8.0)
+        busy = np.minimum(resident * threads * asked / 1024.0, 1.0) * np.minimum(waves, 1.0)
+        traffic = moved / MEMORY_BYTES_PER_CLOCK / self.hardware["sms"] * self._hints(columns)
+        work = self._work(tiles) / LANES_PER_CLOCK / self.hardware["sms"]
+        shape = self.kernel.shape
+        read = self.kernel.reads.clocks(columns, threads, shape.lanes) / self.hardware["sms"]
+        met = self._met(columns, tiles, own, threads) / SHUFFLES_PER_CLOCK / self.hardware["sms"]
+        inside = np.maximum(work + met, read)
+        rounds = np.ceil(waves) / np.maximum(waves, 1e-9)
+        near = {*self.kernel.shape.reduced} <= self.kernel.reads.spanned
+        late = NEAR_CLOCKS if near else TRIP_CLOCKS
+        wait = np.where(self._option(columns, AHEAD, 0) > 0, AHEAD_CLOCKS, late)
+        meeting = np.where(self._option(columns, PARTS, 1) > 1, FILL_CLOCKS, 0.0)
+        inside = inside * self._uneven(blocks, resident, threads) * self._spilt(held, threads)
+        clocks = np.maximum(traffic / np.clip(busy, 0.02, 1.0), inside)
+        clocks = np.maximum(clocks, np.ceil(waves) * trips * wait) + FILL_CLOCKS + meeting
+        vector = array_of(columns[self.kernel.name("vector")])
+        return {
+            "threads": log_of(threads), "blocks": log_of(blocks), "trips": log_of(trips),
+            "held": log_of(held), "resident": resident, "waves": log_of(waves),
+            "balance": 1.0 / rounds, "vector": vector, "busy": busy,
+            "moved": log_of(moved / self.program.bytes), "work": log_of(work / traffic),
+            **self._roles(columns, tiles, own), **self._options(columns),
+            "clocks": clocks, "traffic": traffic,
+        }  # fmt: skip
+
+    def _uneven(self, blocks: Array, resident: Array, threads: Array) -> Array:
+        """How much longer processors take for what they issue than if all had their share of it,
+        and warps enough for their turns."""
+        share = blocks / self.hardware["sms"]
+        together = np.minimum(resident, np.ceil(share))
+        rounds = np.ceil(share / together) * together / share
+        return np.asarray(rounds * np.maximum(BUSY_WARPS * WARP / (together * threads), 1.0))
+
+    def _spilt(self, held: Array, threads: Array) -> Array:
+        """How much longer what is issued takes where values do not fit the registers."""
+        room = np.minimum(ALL_REGISTERS / threads, 255.0)
+        return np.asarray(np.where(held + 24.0 > room, SPILT * (held + 24.0) / room, 1.0))
+
+    def _met(
+        self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array], threads: Array
+    ) -> Array:
+        """Values that lanes give each other where threads share what is reduced."""
+        total = np.zeros(columns.rows)
+        for node in self.program.nodes:
+            if not is_reduction(node):
+                continue
+            turns = [np.log2(tiles[a] / own[a]) for a in reduced_axes(node)]
+            count = sum(turns, np.zeros(columns.rows)) * threads
+            for axis, extent in self.program.axes.items():
+                if axis in node.axes:
+                    count = count * np.ceil(extent / tiles[axis]) * own[axis]
+                elif axis not in self.kernel.shape.reduced:
+                    count = count * np.ceil(extent / tiles[axis])
+            total = total + count
+        return total
+
+    def _option(self, columns: Columns, stem: str, otherwise: int) -> Array:
+        """Values of a choice that this kernel may lack."""
+        name = self.kernel.name(stem)
+        return array_of(columns[name]) if name in columns else np.full(columns.rows, otherwise)
+
+    def _options(self, columns: Columns) -> Table:
+        """What is held, and when memory is asked for what; `block_options` says which is which."""
+        numbers = {WALKERS: 0, AHEAD: 0, PARTS: 1, PREFETCH: 0}
+        found = {stem: self._option(columns, stem, first) for stem, first in numbers.items()}
+        for stem, value in ((LOADS, FIRST), (STORES, STREAM), (WAITS, REGISTERS)):
+            name = self.kernel.name(stem)
+            chosen = columns.is_(name, value) if name in columns else np.zeros(columns.rows)
+            found[f"{stem}.{value}"] = array_of(chosen)
+        return found | {KEEP: self._option(columns, KEEP, 0)}
+
+    def _shares(self, columns: Columns, tiles: Array, steps: Array) -> tuple[Array, Array]:
+        """Blocks, and the steps that each of them goes through."""
+        walkers, parts = self._option(columns, WALKERS, 0), self._option(columns, PARTS, 1)
+        blocks = np.where(walkers > 0, walkers * self.hardware["sms"], tiles * parts)
+        return blocks, np.ceil(tiles * parts / blocks) * np.ceil(steps / parts)
+
+    @cached_property
+    def _rules(self) -> OptionRules:
+        return OptionRules(self.kernel)
+
+    def _resident(self, columns: Columns, threads: Array, held: Array) -> Array:
+        """Blocks of a processor at a time: its threads, registers, shared memory, or as chosen."""
+        shared = self._rules.bytes(columns) + RESERVED
+        room = self.hardware["shared_bytes"] + RESERVED
+        found = np.minimum(THREADS_PER_PROCESSOR / threads, 65536 / (threads * (held + 32)))
+        found = np.clip(np.floor(np.minimum(found, room / shared)), 1.0, 32.0)
+        walkers = self._option(columns, WALKERS, 0)
+        return np.asarray(np.where(walkers > 0, walkers, found))
+
+    def _hints(self, columns: Columns) -> Array:
+        """What the hints of memory accesses make of their time."""
+        name = self.kernel.name(STORES)
+        streams = columns.is_(name, STREAM) if name in columns else np.zeros(columns.rows)
+        asks = (self._option(columns, PREFETCH, 0) > 0) & (self._option(columns, AHEAD, 0) == 0)
+        return np.asarray(1.0 - STREAM_GAIN * streams + PREFETCH_LOSS * asks)
+
+    def _registers(self, columns: Columns) -> Array:
+        """Registers of the values that a thread holds: of loads that are alike all that they
+        read."""
+        found = array_of(self.kernel.held(columns))
+        for group in self.kernel.reads.groups:
+            own = array_of(self.kernel.count(columns, group.axes))
+            found = found + np.maximum(self.kernel.reads.elements(columns, group) - own, 0.0)
+        return found
+
+    @cached_property
+    def _accesses(self) -> tuple[tuple[Group | None, tuple[str, ...], str, int], ...]:
+        """(loads that are alike, axes, contiguous axis or "", bytes of an element) of every load
+        and store."""
+        found: list[tuple[Group | None, tuple[str, ...], str, int]] = []
+        for group in self.kernel.reads.groups:
+            last = [axis for d in group.first.dimensions[-1:] for axis, c in d.terms if c == 1]
+            size = dtype_of(group.first.dtype).bytes
+            found.append((group, group.axes, last[0] if last else "", size))
+        for node in self.program.nodes:
+            if isinstance(node.op, Store):
+                size = dtype_of(node.dtype).bytes
+                found.append((None, node.axes, "".join(node.op.axes[-1:]), size))
+        return tuple(found)
+
+    def _moved(self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array]) -> Array:
+        """Bytes of the sectors that all blocks touch; what strides wastes the rest of a sector."""
+        axes = self.program.axes
+        total = np.zeros(columns.rows)
+        lanes = self.kernel.name("lanes")
+        for group, over, last, size in self._accesses:
+            again = _product([np.ceil(axes[a] / tiles[a]) for a in axes if a not in over],
+                             columns.rows)  # fmt: skip
+            volume = np.full(columns.rows, float(prod(axes[a] for a in over)) * size)
+            if group is not None:
+                volume = self._touched(group, tiles, volume / size) * size
+            run = np.ones(columns.rows)
+            if last:
+                along = array_of(columns.is_(lanes, last))
+                run = np.where(along > 0, tiles[last], own[last])
+            waste = np.clip(32.0 / np.maximum(run * size, 1.0), 1.0, 32.0 / size)
+            total = total + volume * waste * np.minimum(again, 64.0)
+        return total
+
+    def _touched(self, group: Group, tiles: dict[str, Array], points: Array) -> Array:
+        """Elements of a tensor that all blocks touch, those that a neighbour has in L2 as a part of
+        one; of its loads' points, if what they read does not overlap."""
+        once, all_of_them = np.ones(len(points)), np.ones(len(points))
+        if not group.first.plain:
+            return points * len(group.accesses)
+        axes, reduced = self.program.axes, self.kernel.shape.reduced
+        for number, d in enumerate(group.first.dimensions):
+            constants = [access.dimensions[number].constant for access in group.accesses]
+            spread = max(constants) - min(constants) + 1
+            here, whole = np.full(len(points), float(spread)), spread
+            for axis, c in d.terms:
+                long = axes[axis] if axis in reduced else np.minimum(tiles[axis], axes[axis])
+                here = here + abs(c) * (long - 1)
+                whole += abs(c) * (axes[axis] - 1)
+            once = once * min(whole, d.extent)
+            all_of_them = all_of_them * np.minimum(here, d.extent)
+        for axis in group.axes:
+            if axis not in reduced:
+                all_of_them = all_of_them * np.ceil(axes[axis] / tiles[axis])
+        most = points * len(group.accesses)
+        beside = np.maximum(np.minimum(all_of_them, most) - once, 0.0)
+        return np.asarray(np.minimum(once, most) + L2_SHARE * beside)
+
+    def _work(self, tiles: dict[str, Array]) -> Array:
+        """Operations, those on padding included."""
+        padding = [np.ceil(e / tiles[a]) * tiles[a] / e for a, e in self.program.axes.items()]
+        return np.asarray(self.program.flops * _product(padding, len(padding[0])))
+
+    def _roles(self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array]) -> Table:
+        """Tiles and shares of the axis that neighbours lie along, and of the reduced axes."""
+        lane_tile, lane_own = np.ones(columns.rows), np.ones(columns.rows)
+        for axis in self.kernel.shape.lanes:
+            here = columns.is_(self.kernel.name("lanes"), axis)
+            lane_tile = np.where(here, tiles[axis], lane_tile)
+            lane_own = np.where(here, own[axis], lane_own)
+        reduced = self.kernel.shape.reduced
+        return {
+            "lane.tile": log_of(lane_tile), "lane.own": log_of(lane_own),
+            "reduced.tile": log_of(_product([tiles[a] for a in reduced], columns.rows)),
+            "reduced.own": log_of(_product([own[a] for a in reduced], columns.rows)),
+        }  # fmt: skip
+
+
+def _product(factors: list[Array], rows: int) -> Array:
+    return np.asarray(prod(factors, start=np.ones(rows)), dtype=np.float64)
