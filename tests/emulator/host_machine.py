@@ -33,7 +33,7 @@ typedef float f32;
 static const u32 WINDOW = 1024;  // the first bytes of a CTA's shared window are the system's
 static const u32 RANK_SHIFT = 24;
 static const u32 GRANULE = 16;
-static const size_t STACK = 128 << 10;
+static const size_t STACK = 128 << 10, GUARDED = 16384, LOT = 1024;
 static const size_t MOST_FAULTS = 24;
 
 enum Wait { RUNNING, MEETING, BARRIER, TRY, NAMED, CLUSTER, MATRIX, REGISTERS, TURN, COUNT };
@@ -273,13 +273,17 @@ static void prepare(Fiber* f) {
   makecontext(&f->context, fiber_main, 0);
 #endif
 }
-static u8* stack_of(size_t index) {  // with a page below it that nobody may touch
+// With a page below it that nobody may touch; of many, which the kernel has no more maps for, below
+// each `LOT` of them.
+static u8* stack_of(size_t index) {
   static std::vector<u8*> stacks;
   while (stacks.size() <= index) {
-    u8* at = (u8*)mmap(nullptr, STACK + 4096, PROT_READ | PROT_WRITE,
+    size_t count = stacks.size() < GUARDED ? 1 : LOT;
+    u8* at = (u8*)mmap(nullptr, count * STACK + 4096, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) abort();
     mprotect(at, 4096, PROT_NONE);
-    stacks.push_back(at + 4096);
+    for (size_t i = 0; i < count; i++) stacks.push_back(at + 4096 + i * STACK);
   }
   return stacks[index];
 }
