@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from ir import Graph, contract, where
 from ir.inputs import random_inputs
+from ir.kernel import Kernel
 from ir.program import Program
 from ir.registry import load_operator
 from ir.target import Hardware, get_backend
@@ -47,6 +50,12 @@ PROGRAMS = {
 }
 
 
+def threads_of(kernel: Kernel) -> int:
+    """Threads of all blocks of its launches."""
+    launches = json.loads(kernel.text("launch"))["kernels"]
+    return sum(math.prod(one["grid"]) * one["block"] for one in launches)
+
+
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_form_is_right(name: str) -> None:
@@ -58,8 +67,9 @@ def test_every_form_is_right(name: str) -> None:
     space = BACKEND.space(program, HARDWARE)
     for form in forms[:3]:
         pinned = space.pin({"form": form.name})
-        row = pinned.any_legal(np.random.default_rng(2))
-        kernel = BACKEND.lower(program, pinned.schedule(row), HARDWARE)
+        drawn = pinned.sample(np.random.default_rng(2), 8)
+        kernels = [BACKEND.lower(program, pinned.schedule(row), HARDWARE) for row in drawn]
+        kernel = min(kernels, key=threads_of)  # teams of blocks take a minute to emulate
         assert not problems(program, kernel, inputs, wanted, 0), form.name
         shapes = {a.name: a.shape for a in kernel.arguments if a.role != "workspace"}
         assert shapes == {spec.name: spec.shape for spec in program.tensors}
