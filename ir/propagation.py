@@ -265,14 +265,10 @@ def contracted(
         found = _sum(Error(_lost(result.array, acc)), found)
         if "tf32" in (types[0].dtype, types[1].dtype):  # truncated where read: all shrink
             found = _sum(found, Error(2.0**-10 * np.abs(result.array)))
-    twice = args[0] is args[1]  # a square: each of its operands brings the same
-    for one, other in ((left, right), (right, left)):
-        if one.error is not None:
-            brought = _brought(one, one.error, other, result.axes, over)
-            found = _sum(found, brought)
-            if twice:
-                return _sum(found, brought)
-    return found
+    first = _brought(left, right, result.axes, over)
+    square = args[0] is args[1]  # each of its operands brings the same
+    second = first if square else _brought(right, left, result.axes, over)
+    return _sum(_sum(found, first), second)
 
 
 def _as_read(tile: TileArray, dtype: str) -> TileArray:
@@ -291,12 +287,15 @@ def _real(array: Array) -> Array:
 
 
 def _brought(
-    one: TileArray, error: Error, other: TileArray, axes: tuple[str, ...], over: tuple[str, ...]
-) -> Error:
-    """What the error of one operand comes to: its own adds up as random numbers do.
+    one: TileArray, other: TileArray, axes: tuple[str, ...], over: tuple[str, ...]
+) -> Error | None:
+    """What the error of one operand comes to, if it has any: its own adds up as random numbers do.
 
     Results along axes which that operand does not have share it, so it is bounded there.
     """
+    error = one.error
+    if error is None:
+        return None
     size = np.abs(_real(other.array))
     if other.error is not None:
         size = size + reach(other.error)

@@ -69,7 +69,7 @@ class Transfers(Registers):
         spec = self.program.scope.tensors[op.tensor]
         return load_access(op, spec) if isinstance(op, Load) else store_access(op, spec)
 
-    def _pointer(self, access: Access, constness: str) -> str:
+    def pointer(self, access: Access, constness: str) -> str:
         """Declares a pointer to the thread's first element; returns its name."""
         storage = scalars.STORAGE[access.dtype]
         parts = [
@@ -109,7 +109,7 @@ class Transfers(Registers):
             return fragment
         digits = access.row_first(fragment.digits)
         with self.w.block(""):
-            pointer = self._pointer(access, "const ")
+            pointer = self.pointer(access, "const ")
             with self.each_vector(digits, self._width(access, digits)) as points:
                 condition = self._load_condition(position, access, points[0])
                 self._load_vector(position, fragment, points, pointer, condition)
@@ -140,7 +140,7 @@ class Transfers(Registers):
         digits, width = self._row_first(position), self.width(position)
         size = width * dtype_of(node.dtype).bytes
         with self.w.block(""):
-            pointer = self._pointer(access, "const ")
+            pointer = self.pointer(access, "const ")
             with self.each_vector(digits, width) as points:
                 condition = self._load_condition(position, access, points[0])
                 source = f"{pointer} + ({self._offset(access, points[0])})"
@@ -164,7 +164,7 @@ class Transfers(Registers):
         size = width * dtype_of(node.dtype).bytes
         once = "_stream" if self.read_once(position) else ""
         with self.w.block(""):
-            pointer = self._pointer(access, "const ")
+            pointer = self.pointer(access, "const ")
             with self.each_vector(digits, width) as points:
                 condition = self._load_condition(position, access, points[0])
                 target = f"{staged.words}[({number_of(digits, points[0])}) / {width}]"
@@ -274,17 +274,24 @@ class Transfers(Registers):
                 text = f"{condition} ? {each} : {outside}" if condition else each
                 self.w.line(f"{target} = {text};")
             return
-        words = self.w.name("w")
-        kind = scalars.vector_type(size)
+        value = f"tw_load_{size}{once}({pointer} + ({offset}))"
+        self.unpacked(dict(enumerate(targets)), node.dtype, size, value, condition, outside)
+
+    def unpacked(
+        self, targets: Mapping[int, str], dtype: str, size: int, value: str, condition: str,
+        outside: str,
+    ) -> None:  # fmt: skip
+        """Elements of `size` loaded bytes by their places; `outside` where a condition fails."""
+        words, kind = self.w.name("w"), scalars.vector_type(size)
         with self.w.block(f"if ({condition})" if condition else ""):
-            self.w.line(f"const {kind} {words} = tw_load_{size}{once}({pointer} + ({offset}));")
-            for i, target in enumerate(targets):
-                place = i * dtype_of(node.dtype).bytes // 4
-                word = words if kind == "u32" else f"{words}.w[{place}]"
-                self.w.line(f"{target} = {scalars.unpack(word, i, node.dtype)};")
+            self.w.line(f"const {kind} {words} = {value};")
+            for place, target in targets.items():
+                at = place * dtype_of(dtype).bytes // 4
+                word = words if kind == "u32" else f"{words}.w[{at}]"
+                self.w.line(f"{target} = {scalars.unpack(word, place, dtype)};")
         if condition:
             with self.w.block("else"):
-                for target in targets:
+                for target in targets.values():
                     self.w.line(f"{target} = {outside};")
 
     def read_shared(
@@ -316,7 +323,7 @@ class Transfers(Registers):
             return
         digits = self._row_first(position)
         with self.w.block(""):
-            pointer = self._pointer(access, "const ")
+            pointer = self.pointer(access, "const ")
             with self.each_vector(digits, self._width(access, digits)) as points:
                 condition = self._load_condition(position, access, points[0])
                 ask = f"tw_prefetch({pointer} + ({self._offset(access, points[0])}));"
@@ -386,7 +393,7 @@ class Transfers(Registers):
         digits = self._row_first(position)
         width = self._width(access, digits)
         with self.w.block(f"if ({only})" if only else ""):
-            pointer = self._pointer(access, "")
+            pointer = self.pointer(access, "")
             with self.each_vector(digits, width) as points:
                 values = [self._stored(source, point, node.dtype) for point in points]
                 condition = self.inside(node.axes, points[0])

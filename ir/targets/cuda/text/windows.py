@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ir.dtypes import dtype_of
@@ -38,8 +39,7 @@ class _Window:
         e.w.line(f"{kind} {self.name}[{window.count}];")
         kept = [digit for side in window.sides for digit, _ in side.kept]
         with e.w.block(""):
-            pointer = e.w.name(f"{self.access.tensor}_at")
-            self._declare(pointer)
+            pointer = e.pointer(self._first(), "const ")
             with e.each([*kept, *(d for d in self.outer.values() if d.size > 1)]) as point:
                 for first, numbers in spans(window, self.width):
                     self._take(pointer, point, first, numbers)
@@ -47,21 +47,12 @@ class _Window:
         weights = tuple(self.weights[digit] for digit in digits)
         return {p: Fragment(self.name, digits, 0, weights, window.start(p)) for p in window.loads}
 
-    def _declare(self, pointer: str) -> None:
-        """A pointer to where all digits are 0, the box's least elements along all but its rows."""
-        e, access = self.e, self.access
-        parts = [
-            f"(i64){e.base(axis)} * {d.stride * c}"
-            for d in access.dimensions
-            for axis, c in d.terms
-            if e.base(axis) != "0"
-        ]
-        outer = zip(access.dimensions[:-1], self.window.sides[:-1], strict=True)
-        least = sum(d.stride * side.least for d, side in outer)
-        parts += [str(least)] if least else []
-        storage = scalars.STORAGE[access.dtype]
-        where = f" + ({' + '.join(parts)})" if parts else ""
-        e.w.line(f"const {storage}* {pointer} = {e.w.pointer(access.tensor)}{where};")
+    def _first(self) -> Access:
+        """The access of the box's least elements along all but its rows."""
+        sides = zip(self.access.dimensions[:-1], self.window.sides[:-1], strict=True)
+        outer = (replace(d, constant=side.least) for d, side in sides)
+        row = replace(self.access.dimensions[-1], constant=0)
+        return replace(self.access, dimensions=(*outer, row))
 
     def _take(self, pointer: str, point: Point, first: int, numbers: list[int]) -> None:
         """One access along a row."""
@@ -77,20 +68,12 @@ class _Window:
             text = f"({condition}) ? {value} : {outside}" if condition else value
             self.e.w.line(f"{targets[0]} = {text};")
             return
-        each = dtype_of(dtype).bytes
-        size, w = self.width * each, self.e.w
-        words = w.name("w")
-        with w.block(f"if ({condition})" if condition else ""):
-            kind = scalars.vector_type(size)
-            w.line(f"const {kind} {words} = tw_read_{size}({pointer} + ({offset}));")
-            for target, number in zip(targets, numbers, strict=True):
-                at = row.least + number - first
-                word = words if size == 4 else f"{words}.w[{at * each // 4}]"
-                w.line(f"{target} = {scalars.unpack(word, at, dtype)};")
-        if condition:
-            with w.block("else"):
-                for target in targets:
-                    w.line(f"{target} = {outside};")
+        size = self.width * dtype_of(dtype).bytes
+        places = (row.least + number - first for number in numbers)
+        value = f"tw_read_{size}({pointer} + ({offset}))"
+        self.e.unpacked(
+            dict(zip(places, targets, strict=True)), dtype, size, value, condition, outside
+        )
 
     def _register(self, point: Point, number: int) -> str:
         parts = [str(number)] if number else []
