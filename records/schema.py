@@ -39,6 +39,7 @@ WITH_TALLIES = 3  # and hashes of jobs
 WITH_MEMORY = 4  # of trials: what their operands lay in
 
 Migration = Callable[[Connection], None]
+_CREATION_LOCK = 0x54494C45
 
 
 def _add_leases(connection: Connection) -> None:
@@ -212,6 +213,25 @@ def refuse_newer(version: int, location: str) -> None:
             f"{location} was written by a newer Tilewright (schema {version}, this one knows "
             f"{VERSION}): upgrade Tilewright, or name another store"
         )
+
+
+def readable_version(connection: Connection, location: str) -> int | None:
+    """The version of a store; None where there is none. Refuses a newer one."""
+    version = found_version(connection, location)
+    if version is not None:
+        refuse_newer(version, location)
+    return version
+
+
+def create_or_migrate(connection: Connection, location: str) -> None:
+    """Tables of this version, whatever another process has made meanwhile."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})"))
+    version = readable_version(connection, location)
+    if version is None:
+        create(connection)
+    else:
+        migrate(connection, version)
 
 
 def create(connection: Connection) -> None:

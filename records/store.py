@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Select, func, select, text, update
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, func, select, update
 
 from records import audit, leases, schema
 from records.address import Address
@@ -51,7 +51,6 @@ from records.tellings import (
 )
 
 PAGE = 1000
-_CREATION_LOCK = 0x54494C45
 
 _log = logging.getLogger(__name__)
 
@@ -434,7 +433,8 @@ class Store:
             version = self._version(connection)
         self._database.make_concurrent()
         if version != schema.VERSION:
-            self._create_or_migrate()
+            with self._database.writing() as connection:
+                schema.create_or_migrate(connection, self.location)
         path = self._database.path
         if path is not None and path.stat().st_size <= CHECKED_BYTES:
             self._database.check(quick=True)
@@ -447,21 +447,8 @@ class Store:
             raise UnusableLocation(f"{self.location} holds no store: name another, or make one")
         self._schema = version
 
-    def _create_or_migrate(self) -> None:
-        with self._database.writing() as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(text(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})"))
-            version = self._version(connection)  # another process may have been quicker
-            if version is None:
-                schema.create(connection)
-            else:
-                schema.migrate(connection, version)
-
     def _version(self, connection: Connection) -> int | None:
-        version = schema.found_version(connection, self.location)
-        if version is not None:
-            schema.refuse_newer(version, self.location)
-        return version
+        return schema.readable_version(connection, self.location)
 
     def _walk(
         self, condition: tuple[ColumnElement[bool], ...], tell: Tell, *, filed: bool = False
