@@ -26,6 +26,7 @@ _SHIFTED = frozenset({"add", "sub"})  # kernels may scale or shift both operands
 _LINEAR = _SHIFTED | {"mul"}  # in each operand
 _BRIDGE = 0.32  # the mean size of a Brownian bridge
 _LARGEST = 3.0  # times the mean size of a product: the largest of one instruction
+_ALIKE = 1.5  # distances of both ends, the one over the other: a function that is nearly straight
 _SLACK = 1e-6  # of what an operand is at least: constants are rounded
 _CHEAP = 0.0625  # of the coarsest output's roundoff: what a scalar function may be off at most
 
@@ -105,25 +106,35 @@ def _gap(
     row: ScalarFunction, meaning: Meaning, values: Sequence[Array], places: Sequence[int],
     size: Amount, result: Array, least: float,
 ) -> Amount:  # fmt: skip
-    """How far the result is at most from those at both ends of one operand, `size` away.
+    """How far the result is from those at both ends of one operand, `size` away.
 
     `places` are those in which it stands: what is compared with itself stays equal to it."""
     if row.name in _PERIODIC:
         return np.minimum(size, 2.0)
-    gap: Amount = 0.0
+    gaps: list[Array] = []
     first = values[places[0]]
     for end in _ends(first, size):
         if least > -math.inf and first.dtype.kind == "f":
             end = np.maximum(end, least - abs(least) * _SLACK)
         moved = [end if place in places else value for place, value in enumerate(values)]
-        there = meaning(*moved)
-        gap = np.maximum(gap, _apart(there, result))
+        gaps.append(_apart(meaning(*moved), result))
+    gap = _first_order(gaps)
     if row.jumps:  # nothing is known of what lies between, if something does
         gap = np.where(size > 1, np.inf, gap)
     if row.name == "bitcast":  # bits are in the order of floats of one sign
         one_sign = first.dtype.kind == "f" and np.abs(first) > size
         gap = np.where((size > 0) & ~np.asarray(one_sign, like=result), np.inf, gap)
     return gap
+
+
+def _first_order(gaps: Sequence[Array]) -> Array:
+    """The mean of both distances where they are alike, else the larger one.
+
+    What is of second order has the other sign at the other end. A logarithm of what an exponential
+    made would add it up instead of taking it back, and a recurrence of both square it.
+    """
+    far, near = np.maximum(gaps[0], gaps[-1]), np.minimum(gaps[0], gaps[-1])
+    return np.where(far <= _ALIKE * near, (far + near) / 2, far)
 
 
 def _moved(gap: Amount, error: Error, result: Array) -> Error:

@@ -125,7 +125,7 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         ScalarFunction("add", 2, np.add, 1),
         ScalarFunction("sub", 2, np.subtract, 1),
         ScalarFunction("mul", 2, np.multiply, 1),
-        ScalarFunction("div", 2, _divide, 4, "float", ulps=2),
+        ScalarFunction("div", 2, _divide, 4, "float", ulps=4),
         ScalarFunction("neg", 1, np.negative, 1, exact=True),
         ScalarFunction("abs", 1, np.abs, 1, exact=True),
         ScalarFunction("max", 2, np.maximum, 1, exact=True),

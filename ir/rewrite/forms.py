@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ir.dtypes import dtype_of
 from ir.errors import ProgramError
 from ir.ops.base import volume
+from ir.ops.fold import Fold
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota
 from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.ops.store import Store
 from ir.program import Node, Program
-from ir.rewrite import block_masks, diagonal, narrowing
+from ir.rewrite import block_masks, diagonal, keyed, narrowing, scanned
 from ir.rewrite.canonical import canonical
 from ir.rewrite.chunks import NAME, WHY, chunked
 from ir.rewrite.graft import copy_node, graft
@@ -40,6 +41,7 @@ BOUNDED = 2  # forms of least work of which those with bounds of their masks are
 NARROWED = 4  # forms of least work of which those with narrow products are looked at
 OFFERED = 4  # forms beside the program as written
 STEPPING = 16.0  # times as long that an operation takes where steps wait for each other
+FOLDED = 4.0  # times as long that an operation takes on states of several numbers
 AGAIN = 4  # products of an operand's element from which what it is made of counts
 DIGITS = 6  # of a form's canonical hash, in its name
 
@@ -214,6 +216,9 @@ class _Search:
         if not form.steps:
             for name, node, program in chunked(form.program):
                 yield Step(name, node), True, program  # differences of sums up to two points
+        for whole in (keyed, scanned):
+            if (found := whole.rewritten(form.program)) is not None:
+                yield Step(whole.NAME, found[0]), False, found[1]
         yield from rewritten(form.program)
 
     def _least(self) -> float:
@@ -260,8 +265,9 @@ def reason_of(step: str) -> str:
         return f"{diagonal.WHY} ({diagonal.ROUNDING})"
     if step == block_masks.NAME:
         return f"{block_masks.WHY} ({block_masks.ROUNDING})"
-    if step == narrowing.NAME:
-        return f"{narrowing.WHY} ({narrowing.ROUNDING})"
+    for one in (keyed, scanned, narrowing):
+        if step == one.NAME:
+            return f"{one.WHY} ({one.ROUNDING})"
     return next(f"{rule.why} ({rule.rounding})" for rule in RULES if rule.name == step)
 
 
@@ -304,7 +310,9 @@ def applied(rule: Rule, program: Program, root: int) -> Iterator[Program]:
 def work_of(program: Program, rates: Rates) -> Work:
     """Arithmetic at the rates of its units, and bytes at that of memory."""
     seconds = program.bytes / rates.bytes
-    steps, feeding = _in_steps(program), _feeding(program)
+    steps, feeding = _in_steps(program), _feeding(program, _is_sum)
+    folded = _feeding(program, _is_folded)  # which always goes through memory
+    feeding |= folded
     for position, node in enumerate(program.nodes):
         types = [program.nodes[arg].type for arg in node.args]
         operations = node.op.flops(types, node.type, program.scope)
@@ -313,11 +321,13 @@ def work_of(program: Program, rates: Rates) -> Work:
         elif isinstance(node.op, Contract):
             factors = tuple(program.nodes[_stored(program, arg)].dtype for arg in node.args)
             seconds += operations / rates.of(factors)
+        elif _is_folded(node):
+            seconds += FOLDED * operations / rates.other
         else:
             seconds += operations / rates.other
         if _is_sum(node) and position in feeding:  # another sum reads what this one leaves
             size = volume(program.scope, node.axes) * dtype_of(node.dtype).bytes
-            seconds += 2 * size / rates.bytes
+            seconds += (4 if position in folded else 2) * size / rates.bytes
     operands = {
         inner
         for position, node in enumerate(program.nodes)
@@ -348,12 +358,12 @@ def _stored(program: Program, position: int) -> int:
     return position
 
 
-def _feeding(program: Program) -> set[int]:
-    """What a sum is made of, directly or by way of others."""
+def _feeding(program: Program, ends: Callable[[Node], bool]) -> set[int]:
+    """What such nodes are made of, directly or by way of others."""
     found: set[int] = set()
     for position in range(len(program.nodes) - 1, -1, -1):
         node = program.nodes[position]
-        if position in found or _is_sum(node):
+        if position in found or ends(node):
             found.update(node.args)
     return found
 
@@ -374,6 +384,11 @@ def _in_steps(program: Program) -> set[int]:
         if isinstance(node.op, Before | Recur) or found & set(node.args):
             found.add(position)
     return found
+
+
+def _is_folded(node: Node) -> bool:
+    """Whether states of several numbers go element by element."""
+    return isinstance(node.op, Fold) and not node.op.keep and node.op.how.states > 1
 
 
 def _is_sum(node: Node) -> bool:

@@ -346,6 +346,10 @@ TW_INLINE f32 tw_reciprocal(f32 x) { return 1.0f / x; }
 TW_INLINE f32 tw_rsqrt(f32 x) { return 1.0f / sqrtf(x); }
 //@ tw_sqrt
 TW_INLINE f32 tw_sqrt(f32 x) { return sqrtf(x); }
+//@ tw_root
+TW_INLINE f32 tw_root(f32 x) { return sqrtf(x); }
+//@ tw_quotient
+TW_INLINE f32 tw_quotient(f32 x, f32 y) { return x / y; }
 //@ tw_tanh_fast
 TW_INLINE f32 tw_tanh_fast(f32 x) { return tanhf(x); }
 //@ tw_least

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from ir.dtypes import is_float
+from ir.dtypes import compute_dtype, is_float
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.store import Store
@@ -42,6 +42,16 @@ def behind_decisions(program: Program) -> frozenset[int]:
 def _decides(function: str) -> bool:
     """Whether a function has a step somewhere."""
     return function in _DECIDING or scalar_function(function).is_whole
+
+
+def stated_inverse(program: Program, position: int) -> float | None:
+    """1 / c of a quotient by a constant c in f32 that has one; else None."""
+    dividend, divisor = (program.nodes[arg] for arg in program.nodes[position].args)
+    types = {compute_dtype(node.dtype) for node in (dividend, divisor)}
+    if not isinstance(divisor.op, Constant) or types != {"f32"}:
+        return None
+    value = abs(float(divisor.op.value))
+    return 1.0 / float(divisor.op.value) if 1e-30 < value < 1e30 else None
 
 
 def read_again(program: Program) -> frozenset[int]:

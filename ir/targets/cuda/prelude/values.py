@@ -33,6 +33,32 @@ TW_INLINE f32 tw_sqrt(f32 x) {
   asm("sqrt.rn.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+//@ tw_root
+// Within a unit in the last place, without a branch.
+TW_INLINE f32 tw_root(f32 x) {
+  f32 y;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+//@ tw_quotient
+// Within two units in the last place, without a branch.
+TW_INLINE f32 tw_quotient(f32 x, f32 y) {
+  f32 z;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+//@ tw_divide
+// To nearest. The compiler's own division takes its slow road wherever the dividend is 0.
+TW_INLINE f32 tw_divide(f32 x, f32 y) {
+  const f32 size = fabsf(x), by = fabsf(y);
+  if (by > 1e-15f && by < 1e15f && size < 1e15f && (size > 1e-15f || size == 0.0f)) {
+    f32 inverse = tw_reciprocal(y);
+    inverse = fmaf(inverse, fmaf(-y, inverse, 1.0f), inverse);
+    const f32 near = x * inverse;
+    return size == 0.0f ? near : fmaf(fmaf(-y, near, x), inverse, near);
+  }
+  return x / y;
+}
 //@ tw_tanh_fast
 TW_INLINE f32 tw_tanh_fast(f32 x) {
   f32 y;

@@ -18,7 +18,7 @@ from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.ranges import shifts_inside
 from ir.scalar import COMBINES, running_bound
 from ir.stages import is_reduction, reduced_axes
-from ir.targets.cuda.build.readers import behind_decisions, gelu_of, only_stored
+from ir.targets.cuda.build.readers import behind_decisions, gelu_of, only_stored, stated_inverse
 from ir.targets.cuda.layouts.meetings import meetings
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.exponents import exponent_text, shifted_exponent
@@ -162,16 +162,18 @@ class Evaluator(Transfers):
         return name
 
     def _quotient(self, position: int, point: Point, memo: dict[int, str]) -> str:
-        """A quotient by its divisor's reciprocal, if that was formed."""
+        """A quotient by its divisor's reciprocal, if that was formed or the program states it."""
         node = self.nodes[position]
         assert isinstance(node.op, Map)
         if node.op.function != "div" or position in self.delicate:
             return ""
         inverse = self.values.get(~node.args[1])
-        if inverse is None:
+        if inverse is not None:
+            return f"({self.scalar(node.args[0], point, memo)} * {self.element(inverse, point)})"
+        stated = stated_inverse(self.program, position)
+        if stated is None:
             return ""
-        dividend = self.scalar(node.args[0], point, memo)
-        return f"({dividend} * {self.element(inverse, point)})"
+        return f"({self.scalar(node.args[0], point, memo)} * {scalars.literal(stated, 'f32')})"
 
     def _gelu(self, position: int, point: Point, memo: dict[int, str]) -> str:
         """GELU as one function, a third of the instructions of its formula."""
@@ -206,7 +208,8 @@ class Evaluator(Transfers):
         if op.function in ("shl", "shr"):
             inside = shifts_inside(self.program, node.args[1], operand)
             return scalars.shift(op.function, arguments[0], arguments[1], inside)
-        return scalars.apply(op.function, node.dtype, arguments, operand)
+        exact = position in self.delicate
+        return scalars.apply(op.function, node.dtype, arguments, operand, exact)
 
     # -- reductions
 

@@ -16,6 +16,7 @@ STORAGE = {
     "i64": "i64", "bf16": "u16", "f16": "u16", "e4m3": "u8", "e5m2": "u8", "e8m0": "u8",
     "tf32": "f32", "f32": "f32", "f64": "f64", "u4": "u8", "i4": "i8", "i2": "i8", "e2m1": "u8",
 }  # fmt: skip
+_CLOSE = {"div": "tw_quotient({0}, {1})", "sqrt": "tw_root({0})"}
 ROUNDED = ("e5m2", *STEPPED)  # what casts round in registers too
 
 
@@ -46,8 +47,11 @@ def literal(value: float, dtype: str) -> str:
     return f"{exact!r}f"
 
 
-def apply(function: str, dtype: str, arguments: list[str], operand: str) -> str:
-    """`function` of ir.scalar on C++ expressions; `operand` is the dtype it computes in."""
+def apply(function: str, dtype: str, arguments: list[str], operand: str, exact: bool = True) -> str:
+    """`function` of ir.scalar on C++ expressions; `operand` is the dtype it computes in.
+
+    Quotients and roots that need not be `exact` are as close as their row says.
+    """
     a = arguments
     kind = register_type(operand)
     if kind == "i64" and function in ("add", "sub", "mul"):  # which may wrap
@@ -71,6 +75,8 @@ def apply(function: str, dtype: str, arguments: list[str], operand: str) -> str:
         if function == "abs":
             return f"({a[0]} < 0 ? -{a[0]} : {a[0]})"
         return f"{function}({a[0]}, {a[1]})"
+    if kind == "f32" and not exact and function in _CLOSE:
+        return _CLOSE[function].format(*a)
     return _real(function, a, kind == "f64")
 
 
@@ -119,7 +125,7 @@ def _real(function: str, a: list[str], wide: bool) -> str:
         }  # fmt: skip
         return names[function].format(*a)
     names = {
-        "div": "({0} / {1})", "abs": "fabsf({0})", "max": "tw_most({0}, {1})",
+        "div": "tw_divide({0}, {1})", "abs": "fabsf({0})", "max": "tw_most({0}, {1})",
         "min": "tw_least({0}, {1})", "exp": f"tw_exp2({{0}} * {LOG2E!r}f)",
         "log": f"(tw_log2({{0}}) * {LN2!r}f)", "sqrt": "tw_sqrt({0})", "rsqrt": "tw_rsqrt({0})",
         "tanh": "tw_tanh({0})", "sigmoid": "tw_sigmoid({0})", "erf": "tw_erf({0})",

@@ -1,0 +1,235 @@
+"""States whose steps are associative as scans, which need not go one step after the other.
+
+A step s -> a s + b, where neither a nor b is made of the state, is one of an affine scan; one of
+s -> max(s, b) or min(s, b) is a running maximum or minimum. What a state is behind each step is
+then computed in pieces that meet (Blelloch, *Prefix Sums and Their Applications*, 1990), by as many
+threads as there are pieces. Sums are rounded in other groups; the products of factors, by which
+pieces meet, have to be numbers of the type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ir.axes import Axis
+from ir.builder import Graph, cast, where
+from ir.errors import ProgramError
+from ir.folding import cumulative, recurrence
+from ir.ops.base import volume
+from ir.ops.map import Constant, Iota, Map
+from ir.ops.recur import Before, Recur
+from ir.program import Node, Program
+from ir.rewrite.graft import copy_node, graft
+from ir.tiles import Tile, apply
+
+NAME = "scanned"
+WHY = "a step that scales the state and adds to it, or takes the larger, is one of a scan"
+ROUNDING = "sums of the same terms are rounded in other groups"
+_EXTREMES = ("max", "min")
+Linear = tuple[Tile | None, Tile | None]  # a and b of a s + b; None is 0
+
+
+def rewritten(program: Program) -> tuple[int, Program] | None:
+    """The program with every such state as a scan, and the first one's node; None without."""
+    states = _States(program)
+    found = {before for before in states.steps if states.is_scan(before)}
+    if not found:
+        return None
+    try:
+        return min(found), _Scans(states, found, graft(program)).run()
+    except ProgramError:  # a state over axes that no step has
+        return None
+
+
+@dataclass(frozen=True)
+class _States:
+    """What the steps of a program's states are made of."""
+
+    program: Program
+
+    @cached_property
+    def steps(self) -> dict[int, int]:
+        """For each state the value that a step makes."""
+        nodes = self.program.nodes
+        return {node.args[0]: node.args[1] for node in nodes if isinstance(node.op, Recur)}
+
+    @cached_property
+    def within(self) -> list[frozenset[int]]:
+        """For each node the states that it is made of, at its own or another point."""
+        found: list[frozenset[int]] = []
+        for position, node in enumerate(self.program.nodes):
+            own = {position} if isinstance(node.op, Before) else set[int]()
+            found.append(frozenset(own.union(*(found[arg] for arg in node.args))))
+        return found
+
+    def is_scan(self, before: int) -> bool:
+        """Whether a state is one, made of none that is made of it, and memory has room for it."""
+        node, step = self.program.nodes[before], self.steps[before]
+        others = self._behind(self.within[step] - {before}) | self.within[node.args[0]]
+        room = self.program.bytes
+        if before in others or 4 * volume(self.program.scope, node.axes) > room:
+            return False
+        return self.bound(before, step) is not None or self._is_linear(before, step)
+
+    def _behind(self, states: frozenset[int]) -> set[int]:
+        """The states that these are made of, and they."""
+        found, pending = set[int](), list(states)
+        while pending:
+            state = pending.pop()
+            if state not in found:
+                found.add(state)
+                pending.extend(self.within[self.steps[state]])
+        return found
+
+    def bound(self, before: int, step: int) -> int | None:
+        """What the state is compared with, where a step takes the larger or the smaller."""
+        node = self.program.nodes[step]
+        if not isinstance(node.op, Map) or node.op.function not in _EXTREMES:
+            return None
+        others = [arg for arg in node.args if arg != before]
+        free = len(others) == 1 and before not in self.within[others[0]]
+        return others[0] if free and self.program.nodes[others[0]].dtype == node.dtype else None
+
+    def _is_linear(self, before: int, position: int) -> bool:
+        """Whether a value is a s + b, of numbers that are not rounded to a narrower type."""
+        node = self.program.nodes[position]
+        if position == before or before not in self.within[position]:
+            return node.dtype == "f32" or before not in self.within[position]
+        if not isinstance(node.op, Map) or node.dtype != "f32":
+            return False
+        within = [before in self.within[arg] for arg in node.args]
+        linear = {
+            "add": True, "sub": True, "neg": True, "mul": sum(within) == 1,
+            "div": not within[-1], "where": not within[0],
+        }  # fmt: skip
+        if not linear.get(node.op.function, False):
+            return False
+        return all(self._is_linear(before, arg) for arg in node.args)
+
+
+class _Scans:
+    """Builds the program anew, from its outputs."""
+
+    def __init__(self, states: _States, found: set[int], graph: Graph) -> None:
+        self.states, self.program, self.graph = states, states.program, graph
+        self.made: dict[int, Tile] = {}
+        self.scans: dict[int, Tile] = {}
+        self.before = {states.steps[before]: before for before in found}
+        self.found = found
+
+    def run(self) -> Program:
+        for position in range(len(self.program.nodes)):
+            self.value(position)
+        return self.graph.program()
+
+    def value(self, position: int) -> Tile:
+        if position not in self.made:
+            self.made[position] = self._value(position)
+        return self.made[position]
+
+    def _value(self, position: int) -> Tile:
+        node = self.program.nodes[position]
+        if position in self.before:
+            return self.scan(self.before[position])
+        if position in self.found:
+            return self._prior(position, node)
+        if isinstance(node.op, Recur) and node.args[0] in self.found:
+            axis = self._axis(node.op.axis)
+            return self.scan(node.args[0]).at({axis: axis.extent - 1})
+        return copy_node(self.graph, self.program, position, [self.value(a) for a in node.args])
+
+    def _axis(self, name: str) -> Axis:
+        return Axis(name, self.program.axes[name])
+
+    def _prior(self, position: int, node: Node) -> Tile:
+        """A state before each step: the scan at the point before, at first what it begins with."""
+        assert isinstance(node.op, Before)
+        axis, first = self._axis(node.op.axis), self.program.nodes[node.args[0]].op
+        fill = first.value if isinstance(first, Constant) else 0.0
+        found = self.scan(position).at({axis: axis - 1}, fill=fill)
+        if isinstance(first, Constant):
+            return found
+        return where(self._is_first(axis), self.value(node.args[0]), found)
+
+    def _is_first(self, axis: Axis) -> Tile:
+        return self.graph.add(Iota(axis.name)) == 0
+
+    def scan(self, before: int) -> Tile:
+        """A state behind each step."""
+        if before not in self.scans:
+            found = self._scan(before)
+            if set(found.axes) != set(self.program.nodes[before].axes):
+                raise ProgramError(f"state over {found.axes}")
+            self.scans[before] = found
+        return self.scans[before]
+
+    def _scan(self, before: int) -> Tile:
+        node, step = self.program.nodes[before], self.states.steps[before]
+        assert isinstance(node.op, Before)
+        axis, first = self._axis(node.op.axis), self.value(node.args[0])
+        bound = self.states.bound(before, step)
+        if bound is not None:
+            op = self.program.nodes[step].op
+            assert isinstance(op, Map)
+            added = self.value(bound)
+            added = where(self._is_first(axis), apply(op.function, first, added), added)
+            return cumulative(op.function, added, axis)
+        factor, addend = self._linear(before, step)
+        if factor is None:
+            factor = self.graph.constant(0.0, "f32")
+        added = self.graph.constant(0.0, "f32") if addend is None else addend
+        if self.program.nodes[node.args[0]].op != Constant(0.0, "f32"):
+            added = where(self._is_first(axis), factor * first + added, added)
+        if axis.name not in (*added.axes, *factor.axes):
+            added = added + cast(self.graph.add(Iota(axis.name)), "f32") * 0.0
+        one, _ = self.graph.node(factor)
+        if one == Constant(1.0, "f32"):
+            return cumulative("sum", added, axis)
+        return recurrence(factor, added, axis)
+
+    def _linear(self, before: int, position: int) -> Linear:
+        """a and b of a value that is a s + b."""
+        if position == before:
+            return self.graph.constant(1.0, "f32"), None
+        if before not in self.states.within[position]:
+            return None, self.value(position)
+        node = self.program.nodes[position]
+        assert isinstance(node.op, Map)
+        function = node.op.function
+        if function == "where":
+            condition = self.value(node.args[0])
+            yes, no = (self._linear(before, arg) for arg in node.args[1:])
+            return _chosen(condition, yes[0], no[0]), _chosen(condition, yes[1], no[1])
+        if function in ("mul", "div"):
+            at = next(n for n, arg in enumerate(node.args) if before in self.states.within[arg])
+            other = self.value(node.args[1 - at])
+            parts = self._linear(before, node.args[at])
+            a, b = (None if part is None else _scaled(function, part, other) for part in parts)
+            return a, b
+        sides = [self._linear(before, arg) for arg in node.args]
+        if function == "neg":
+            sides.insert(0, (None, None))
+        minus = function != "add"
+        return _joined(sides[0][0], sides[1][0], minus), _joined(sides[0][1], sides[1][1], minus)
+
+
+def _joined(left: Tile | None, right: Tile | None, minus: bool) -> Tile | None:
+    """left + right, or left - right."""
+    if left is None or right is None:
+        return left if right is None else -right if minus else right
+    return left - right if minus else left + right
+
+
+def _scaled(function: str, part: Tile, other: Tile) -> Tile:
+    """A part times (over) what the whole is multiplied with; 1 times a number is that number."""
+    op, _ = part.graph.node(part)
+    if function == "mul" and op == Constant(1.0, "f32"):
+        return cast(other, "f32")
+    return apply(function, part, other)
+
+
+def _chosen(condition: Tile, yes: Tile | None, no: Tile | None) -> Tile | None:
+    if yes is None and no is None:
+        return None
+    return where(condition, 0.0 if yes is None else yes, 0.0 if no is None else no)
