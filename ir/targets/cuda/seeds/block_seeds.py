@@ -5,7 +5,7 @@ whose points share what they read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import permutations, product
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,16 @@ PAIRED = (
     (1, 8, 128),
 )
 """A thread's points along an axis and along one that is walked, and threads."""
+TILED = (
+    (8, 8, 8, 16, 8),
+    (8, 8, 16, 16, 4),
+    (4, 8, 16, 16, 8),
+    (8, 4, 8, 32, 4),
+    (4, 4, 16, 16, 8),
+    (4, 4, 8, 16, 16),
+    (2, 4, 8, 32, 8),
+)
+"""A thread's points along two axes, threads along each, and its points of the sum of both."""
 TAPS = 32  # points of a summed axis in one thread, at most, where a window spans it
 
 
@@ -112,6 +122,43 @@ def paired_seeds(kernel: BlockKernel) -> list[dict[str, Value]]:
         values: dict[str, Value] = {kernel.name(f"own.{axis}"): n for axis, n in own.items()}
         values |= {kernel.name(f"tile.{axis}"): n for axis, n in tiles.items()}
         found.append(values | {kernel.name("lanes"): lane, kernel.name("vector"): 1})
+    return found
+
+
+def product_seeds(kernel: BlockKernel) -> list[dict[str, Value]]:
+    """Every point of one axis meets every one of another in a sum: a thread has several of both, as
+    in a product of matrices, so that what it reads for either serves the other; many are illegal.
+    """
+    axes, reduced = kernel.program.axes, kernel.shape.reduced
+    read = [{*group.axes} for group in kernel.reads.groups]
+    meeting = [
+        (first, last, gone)
+        for gone in reduced
+        for first, last in permutations([axis for axis in axes if axis not in reduced], 2)
+        if any({first, gone} <= one and last not in one for one in read)
+        and any({last, gone} <= one and first not in one for one in read)
+        and last in kernel.shape.lanes
+    ]
+    if not meeting:
+        return []
+    sizes = [axes[first] * axes[last] * axes[gone] for first, last, gone in meeting]
+    most = max(sizes)
+    found: list[dict[str, Value]] = []
+    for (first, last, gone), size in zip(meeting, sizes, strict=True):
+        for own_first, own_last, *threads, own_gone in TILED if size == most else ():
+            own = {**dict.fromkeys(axes, 1), first: own_first, last: own_last, gone: own_gone}
+            own |= {axis: TAPS for axis in reduced if axis != gone}
+            own = {
+                axis: min(points, kernel.reach(axis, axes[axis])) for axis, points in own.items()
+            }
+            tiles = own | {
+                axis: min(own[axis] * count, kernel.reach(axis, axes[axis]))
+                for axis, count in zip((first, last), threads, strict=True)
+            }
+            values: dict[str, Value] = {kernel.name(f"own.{axis}"): n for axis, n in own.items()}
+            values |= {kernel.name(f"tile.{axis}"): n for axis, n in tiles.items()}
+            vector = min(kernel.widest, own[last])
+            found.append(values | {kernel.name("lanes"): last, kernel.name("vector"): vector})
     return found
 
 

@@ -36,6 +36,7 @@ from ir.targets.cuda.plans.block_plan import BlockPlan, make_plan, tiles_of, wal
 from ir.targets.cuda.seeds.block_seeds import (
     legal_seeds,
     paired_seeds,
+    product_seeds,
     whole_seeds,
     window_seeds,
 )
@@ -344,7 +345,10 @@ class BlockKernel:
             )
         ]  # fmt: skip
         found += self._shared(found)
-        found += [(values, {}) for values in (*window_seeds(self), *paired_seeds(self))]
+        found += [
+            (values, {})
+            for values in (*window_seeds(self), *paired_seeds(self), *product_seeds(self))
+        ]
         return self._with_options(found)
 
     @property
