@@ -73,8 +73,12 @@ class Roles:
 
     @cached_property
     def dtype(self) -> str:
-        """Type of the operands."""
-        return self.program.nodes[self.outer[0].a].dtype
+        """Type of the outer products' operands."""
+        return self.dtype_of(self.outer[0])
+
+    def dtype_of(self, product: Product) -> str:
+        """Type of a product's operands: a chain's inner ones may have another than the outer."""
+        return self.program.nodes[product.a].dtype
 
     @cached_property
     def whole(self) -> tuple[str, ...]:
@@ -348,6 +352,8 @@ def _check(
     for product in outer:
         if set(product.over) != set(walked) or set(product.columns) != set(columns):
             raise Refusal("loops", "products over different axes in one kernel")
+        if program.nodes[product.a].dtype != program.nodes[outer[0].a].dtype:
+            raise Refusal("types", "sums of products of different types in one kernel")
         made = product.a in computed
         plain = [product.b]
         if made:

@@ -20,7 +20,7 @@ from ir.space import Columns
 from ir.stages import is_reduction, reduced_axes
 from ir.target import Hardware
 from ir.targets.cuda.build.computed import below
-from ir.targets.cuda.build.products import depends_on_reduction, volume
+from ir.targets.cuda.build.products import Product, depends_on_reduction, volume
 from ir.targets.cuda.build.readers import loaded_late
 from ir.targets.cuda.grid.batching import sharers
 from ir.targets.cuda.grid.raster import PATCHES
@@ -138,6 +138,10 @@ class TensorCosts(TensorStreams):
         moved = sum(volume(self.program, n.axes) * dtype_of(n.dtype).bytes for n in nodes)
         return moved / points / len(self.roles.outer)
 
+    def _bytes_of(self, product: Product) -> int:
+        """Of an operand's element: as many times longer its multiplication takes."""
+        return dtype_of(self.roles.dtype_of(product)).bytes
+
     def _computing(self, columns: Columns, rows: Array, walk: Array) -> Array:
         """Clocks that a block's operands are computed in, by all groups that have the rows."""
         inside = {self.roles.main_walk, *self.roles.whole}
@@ -184,8 +188,8 @@ class TensorCosts(TensorStreams):
         """Clocks of one processor, by what they are spent on."""
         sms = float(self.hardware["sms"])
         down, across = self._cluster(columns)
-        products = float(len(self.roles.outer) + len(self.roles.inner))
-        macs = rows * wide * walk * products / (MACS_PER_CLOCK / self.size)
+        products = (*self.roles.outer, *self.roles.inner)
+        macs = rows * wide * walk * sum(map(self._bytes_of, products)) / MACS_PER_CLOCK
         moved = rows * self._row_bytes / across + wide * self.size / down
         fetched = moved * walk / L2_BYTES_PER_CLOCK
         computing = self._computing(columns, rows, walk)

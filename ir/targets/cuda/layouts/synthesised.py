@@ -169,7 +169,8 @@ class _Block:
         self.tiles[name] = Tile(name, self.nodes[product.position].dtype, (m, n), "register")
         self.ops.append(TileOp("fill", (), (name,), (("value", 0),)))
         form = "ss" if self.tiles[a].scope == "shared" else "rs"
-        self._pin(f"wgmma.m64n{n[1]}k{plan.step}.{suffix(plan.kind)}.{form}")
+        dtype, step = plan.roles.dtype_of(product), plan.step_of(product)
+        self._pin(f"wgmma.m64n{n[1]}k{step}.{suffix(dtype)}.{form}")
         self.gemms.append(len(self.ops))
         facts = (("m", m[0]), ("n", n[0]), ("k", k[0]))
         self.ops.append(TileOp("gemm", (a, b), (name,), facts))

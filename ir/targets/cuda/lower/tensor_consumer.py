@@ -328,7 +328,7 @@ class ConsumerPrinter(Printer):
         assert fragments is not None
         keep = "1" if step else self._keeps(product.position)
         transposed = "" if b.sums_inside else "_tb"
-        call = f"tw_wgmma_m64n{self.e.columns(product)}k{plan.step}_{plan.kind}_rs{transposed}"
+        call = f"tw_wgmma_{plan.shape_of(product, self.e.columns(product))}_rs{transposed}"
         b_at = shifted(self.names[product.position], b.step_offset(step, plan.step))
         state = self.sums[product.position]
         for block in range(plan.row_blocks):

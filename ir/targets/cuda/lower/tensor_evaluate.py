@@ -100,19 +100,19 @@ class TensorEvaluator(Evaluator):
         transposed = ("_ta" if a is not None and not a.sums_inside else "") + (
             "_tb" if not b.sums_inside else ""
         )
-        call = f"tw_wgmma_m64n{columns}k{plan.step}_{plan.kind}_{forms}{transposed}"
-        summed = [plan.tiles[axis] for axis in product.over if plan.tiles[axis] > 1]
-        steps = prod(summed) // plan.step
+        call = f"tw_wgmma_{plan.shape_of(product, columns)}_{forms}{transposed}"
+        summed, depth = [plan.tiles[axis] for axis in product.over], plan.step_of(product)
+        steps = prod(summed) // depth
         if not steps:
-            raise Refusal("walk", f"a block of {summed} points is less than {plan.step}")
+            raise Refusal("walk", f"a block of {summed} points is less than {depth}")
         a_names = self._stored_names(product) if stored else self._a_names(a)
         for step in range(steps):
             first = keep if step == 0 else "1"
-            b_at = shifted(b_name, b.step_offset(step, plan.step))
+            b_at = shifted(b_name, b.step_offset(step, depth))
             for block in range(plan.row_blocks) if only is None else (only,):
                 if a is not None or stored:
                     tile = plan.words if a is None else a
-                    a_at = shifted(a_names[block], tile.step_offset(step, plan.step))
+                    a_at = shifted(a_names[block], tile.step_offset(step, depth))
                 else:
                     a_at = f"{words}[{block}][{step}]"
                 sums = f"{fragment.name}[{block if only is None else 0}]"

@@ -36,11 +36,11 @@ def fixed_tiles(roles: Roles) -> dict[str, int]:
         tiles[axis] = roles.program.axes[axis] if axis in roles.whole else 1
     del tiles[roles.main_walk]
     tiles.pop(roles.listed, None)
-    size = dtype_of(roles.dtype).bytes
     whole = (product.over for product in roles.products if product not in roles.outer)
     several = {axis for over in whole if len(over) > 1 for axis in over}
     for axis in (*roles.held, *((roles.main_walk,) if roles.at_once else ())):
-        extent = roles.program.axes[axis]
+        summing = (roles.dtype_of(product) for product in roles.products if axis in product.over)
+        size, extent = min(dtype_of(dtype).bytes for dtype in summing), roles.program.axes[axis]
         tiles[axis] = extent if axis in several else _padded(extent, LINE // size)
     if roles.inner:
         for axis in roles.columns:

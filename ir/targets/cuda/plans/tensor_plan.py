@@ -190,13 +190,17 @@ class Plan:
         return self.group_columns // self.cluster_parts
 
     @property
-    def kind(self) -> str:
-        return self.roles.dtype
-
-    @property
     def step(self) -> int:
-        """Summed points of one wgmma."""
-        return WGMMA_KINDS[self.kind].k
+        """Summed points of one wgmma of the outer products."""
+        return WGMMA_KINDS[self.roles.dtype].k
+
+    def step_of(self, product: Product) -> int:
+        """Summed points of one wgmma of a product."""
+        return WGMMA_KINDS[self.roles.dtype_of(product)].k
+
+    def shape_of(self, product: Product, columns: int) -> str:
+        """What the instruction of a product is called, up to where its operands are."""
+        return f"m64n{columns}k{self.step_of(product)}_{self.roles.dtype_of(product)}"
 
     @property
     def from_registers(self) -> bool:
