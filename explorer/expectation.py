@@ -38,6 +38,8 @@ _ENDS = 4  # points of a sample at the ends of an axis
 _SHARE, _PIECES = 6, 64  # parts of a device's memory for an evaluation, and for a piece of it
 _SMALLEST = 8 << 20
 _READ = 0.25  # of the passes over what is made, those over what a sum of products reads
+_VAGUE = 0.1  # of an output's size: by how much
+_MANY = 0.1  # of its elements may be off where it is looked up by trial
 _BLIND = 0.5  # share of an output of which nothing is known that is too much to call it checked
 
 
@@ -115,7 +117,7 @@ class Recipe:
         say too little about the outputs.
         """
         from ir.inputs import drawn_inputs
-        from ir.oracle import answers
+        from ir.oracle import answers, sampled
 
         inputs = drawn_inputs(self.program, self.seed * SETS + number, xp)
         given = means.of_set(number)
@@ -129,6 +131,10 @@ class Recipe:
         for form in self.forms:
             other = answers(form, inputs, model, picked, xp=xp, room=given.piece)
             found = {name: _wider(answer, other[name]) for name, answer in found.items()}
+        if any(map(_is_vague, found.values())):
+            exact = {name: answer.value for name, answer in found.items()}
+            reaches = sampled(program, read, model, exact, picked, xp=where, room=means.piece)
+            found = {name: _nearer(answer, reaches[name]) for name, answer in found.items()}
         picks, leaning = _picks(program, picked, xp), leaning_of(program, self.accumulations)
         bounds = {
             spec.name: Bounds.around(
@@ -163,6 +169,11 @@ def _wider(answer: Answer, other: Answer) -> Answer:
     return replace(answer, reach=np.maximum(mine, reach))
 
 
+def _nearer(answer: Answer, reach: Array) -> Answer:
+    """The exact values, as far around them as either way says that they may be off."""
+    return replace(answer, reach=np.minimum(answer.reach, reach))
+
+
 def _placed(answer: Answer, xp: Any) -> Answer:
     """The answer as arrays of `xp`."""
     return replace(answer, value=xp.asarray(answer.value), reach=xp.asarray(answer.reach))
@@ -192,6 +203,15 @@ def leaning_of(program: Program, accumulations: Accumulations) -> float:
             terms = prod(program.axes[axis] for axis in node.op.over)
             lean += model.accumulation(types[0], types[1], node.op.acc).bias(terms)
     return lean
+
+
+def _is_vague(answer: Answer) -> bool:
+    """Whether many elements may be off by as much as the output's own size."""
+    if answer.value.dtype.kind != "f" or not answer.value.size:
+        return False
+    size = np.abs(np.where(np.isfinite(answer.value), answer.value, 0.0))
+    scale = _VAGUE * np.sqrt(np.square(size).mean())
+    return bool((answer.reach > scale).mean() > _MANY)
 
 
 def _refuse_blind(program: Program, bounds: Mapping[str, Bounds]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from explorer.expectation import Recipe
 from ir.program import Program
 from ir.rewrite.narrowing import unwidened
+from ir.rewrite.scanned import met_once
 from ir.target import Backend, Hardware, HasForms, StatesRoundoff
 
 
@@ -13,10 +14,11 @@ def recipe_of(program: Program, seed: int, backend: Backend, hardware: Hardware)
     """The recipe of a program's expectation for kernels of a target.
 
     Factors that the program only widens are those that kernels multiply: how tensor cores add up
-    their products is what a right kernel may be off by.
+    their products is what a right kernel may be off by. Linear steps of states are taken as such.
     """
     accumulations = backend.accumulations(hardware) if isinstance(backend, StatesRoundoff) else ()
-    return Recipe(unwidened(program), seed, accumulations, _cancelling(program, backend, hardware))
+    forms = _cancelling(program, backend, hardware)
+    return Recipe(unwidened(met_once(program)), seed, accumulations, forms)
 
 
 def _cancelling(program: Program, backend: Backend, hardware: Hardware) -> tuple[Program, ...]:

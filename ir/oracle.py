@@ -30,6 +30,7 @@ from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Now, Reduce
 from ir.ops.store import Store
 from ir.oracle_parts import Operands, fused, slices_of
+from ir.perturbed import COPIES, REACHES, RUNS, Noise, distance
 from ir.program import Program
 from ir.propagation import mapped, reach
 from ir.roundoff import ErrorModel
@@ -105,6 +106,68 @@ def answers(
 
     _fill(whole, _pieces(program, coordinates, room), {}, keep)
     return {name: Answer(values[name], reaches[name]) for name in values}
+
+
+def sampled(
+    program: Program,
+    inputs: Mapping[str, Array],
+    model: ErrorModel,
+    exact: Mapping[str, Array],
+    restrict: Mapping[str, Array] | None = None,
+    *,
+    xp: Any = np,
+    room: int = 4 * _PIECE,
+) -> dict[str, Array]:
+    """How far outputs may be off the `exact` ones, by runs with drawn roundings.
+
+    Where all outputs have an axis along which points stand alone, a run has several of each.
+    """
+    coordinates = _coordinates(program, restrict or {})
+    axis = _alone(program, coordinates)
+    copies = COPIES if axis else 1
+    if axis:
+        coordinates[axis] = np.repeat(coordinates[axis], copies)
+    worst = {name: xp.zeros(array.shape) for name, array in exact.items()}
+    dims = {store.tensor: store.axes.index(axis) for _, store in program.stores() if axis}
+    for run in range(RUNS // copies):
+        whole = _Evaluation(program, inputs, coordinates, 0, model, xp, room=room)
+        whole.noise = Noise(run, xp)
+        found = _empty(program, coordinates, xp, {})
+
+        def keep(
+            position: int, tensor: str, index: tuple[slice, ...], tile: TileArray,
+            found: dict[str, Array] = found,
+        ) -> None:  # fmt: skip
+            found[tensor][index] = tile.array
+
+        _fill(whole, _pieces(program, coordinates, room), {}, keep)
+        for name, array in found.items():
+            dim = dims.get(name, 0)
+            for number in range(copies):
+                part = array[(slice(None),) * dim + (slice(number, None, copies),)]
+                part = array if not axis else part
+                worst[name] = np.maximum(worst[name], distance(part, exact[name]))
+    return {name: REACHES * array for name, array in worst.items()}
+
+
+def _alone(program: Program, coordinates: Mapping[str, Array]) -> str:
+    """The longest axis of all outputs along which nothing is reduced, moved or stepped; empty
+    where there is none."""
+    bound = (
+        reduced_axes(program)
+        | stepped_axes(program)
+        | {
+            axis
+            for node in program.nodes
+            if not isinstance(
+                node.op, Load | Map | Cast | Store | Reduce | Contract | Before | Recur
+            )
+            for axis in node.axes
+        }
+    )
+    common = [set(store.axes) for _, store in program.stores()]
+    free = set.intersection(*common) - bound if common else set[str]()
+    return max(sorted(free), key=lambda axis: len(coordinates[axis]), default="")
 
 
 def tried(
@@ -297,6 +360,7 @@ class _Evaluation:
         self.known: dict[int, TileArray] = {}
         self.parent: _Evaluation | None = None
         self.axis = ""
+        self.noise: Noise | None = None  # roundings are drawn, see `sampled`
         self.left_out: frozenset[int] = frozenset()  # what zeros stand for, see `tried`
         self.running: frozenset[int] = frozenset()
         self.busy: set[int] = set()
@@ -311,7 +375,7 @@ class _Evaluation:
             self.room,
         )  # fmt: skip
         child.parent, child.axis, child.running = self, axis, running
-        child.left_out = self.left_out
+        child.left_out, child.noise = self.left_out, self.noise
         return child
 
     @cached_property
@@ -360,11 +424,11 @@ class _Evaluation:
         if 0 in shape:
             return TileArray(node.axes, self.xp.zeros(shape, _exact_dtype(node.dtype)))
         if isinstance(node.op, Reduce):
-            found = self.reduced(position, node.op.kind, node.op.over)
-            if self.model is None or position not in unfelt(self.program):
-                return found
-            return TileArray(found.axes, found.array)
-        meant = self._meant(node.op, node.args)
+            meant = self.reduced(position, node.op.kind, node.op.over)
+        else:
+            meant = self._meant(node.op, node.args)
+        if self.model is not None and position in unfelt(self.program):
+            return TileArray(meant.axes, meant.array)
         if self._rounds_for_outputs(position):
             return TileArray(meant.axes, meant.array, self.value(node.args[0]).error)
         return meant
@@ -388,6 +452,8 @@ class _Evaluation:
         if self.model is None:
             return exact
         error = op.error(args, types, exact, environment, self.model)
+        if self.noise is not None:
+            return self.noise.moved(exact, error, f"{op.name} of {positions}")
         return TileArray(exact.axes, exact.array, error)
 
     def _environment(self) -> Environment:
@@ -408,7 +474,10 @@ class _Evaluation:
         exact = Map(function).meaning(args, self._environment())
         if self.model is None:
             return exact
-        return TileArray(exact.axes, exact.array, mapped(function, args, exact, dtype, self.model))
+        error = mapped(function, args, exact, dtype, self.model)
+        if self.noise is not None:
+            return self.noise.moved(exact, error, function)
+        return TileArray(exact.axes, exact.array, error)
 
     def _step_by_step(self, loop: Carried) -> dict[int, TileArray]:
         """What others read of a loop: the values at all its points, and the states at the end.
@@ -483,6 +552,7 @@ class _Steps(_Evaluation):
             around.rounds, around.room,
         )  # fmt: skip
         self.around, self.loop, self.place = around, loop, place
+        self.noise = around.noise
         self.known.update(known)
 
     @cached_property

@@ -41,12 +41,18 @@ _COMPARED = ("lt", "le", "gt", "ge", "eq", "ne")
 @lru_cache(maxsize=64)
 def unfelt(program: Program) -> frozenset[int]:
     """The positions of maxima and minima of which every output is the same whatever they are."""
-    kinds = ("max", "min")
     return frozenset(
         position
         for position, node in enumerate(program.nodes)
-        if isinstance(node.op, Reduce) and node.op.kind in kinds and _is_unfelt(program, position)
+        if _is_extreme(node) and _is_unfelt(program, position)
     )
+
+
+def _is_extreme(node: Node) -> bool:
+    """Whether a value is the largest or the smallest, of a sum's points or of two numbers."""
+    if isinstance(node.op, Map):
+        return node.op.function in ("max", "min")
+    return isinstance(node.op, Reduce) and node.op.kind in ("max", "min")
 
 
 def _is_unfelt(program: Program, start: int) -> bool:

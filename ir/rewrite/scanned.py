@@ -42,6 +42,18 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
         return None
 
 
+def met_once(program: Program) -> Program:
+    """The program with linear steps as a s + b, where the state stands in them several times: what
+    it is off then counts as often as it does, and not once for each place."""
+    states = _States(program)
+    found = {
+        before
+        for before, step in states.steps.items()
+        if states.is_linear(before, step) and states.places(before, step) > 1
+    }
+    return _Scans(states, found, graft(program), stepping=True).run() if found else program
+
+
 @dataclass(frozen=True)
 class _States:
     """What the steps of a program's states are made of."""
@@ -70,7 +82,13 @@ class _States:
         room = self.program.bytes
         if before in others or 4 * volume(self.program.scope, node.axes) > room:
             return False
-        return self.bound(before, step) is not None or self._is_linear(before, step)
+        return self.bound(before, step) is not None or self.is_linear(before, step)
+
+    def places(self, before: int, position: int) -> int:
+        """How often a state stands in a value that is made of it."""
+        if position == before or before not in self.within[position]:
+            return int(position == before)
+        return sum(self.places(before, arg) for arg in self.program.nodes[position].args)
 
     def _behind(self, states: frozenset[int]) -> set[int]:
         """The states that these are made of, and they."""
@@ -91,7 +109,7 @@ class _States:
         free = len(others) == 1 and before not in self.within[others[0]]
         return others[0] if free and self.program.nodes[others[0]].dtype == node.dtype else None
 
-    def _is_linear(self, before: int, position: int) -> bool:
+    def is_linear(self, before: int, position: int) -> bool:
         """Whether a value is a s + b, of numbers that are not rounded to a narrower type."""
         node = self.program.nodes[position]
         if position == before or before not in self.within[position]:
@@ -105,13 +123,16 @@ class _States:
         }  # fmt: skip
         if not linear.get(node.op.function, False):
             return False
-        return all(self._is_linear(before, arg) for arg in node.args)
+        return all(self.is_linear(before, arg) for arg in node.args)
 
 
 class _Scans:
     """Builds the program anew, from its outputs."""
 
-    def __init__(self, states: _States, found: set[int], graph: Graph) -> None:
+    def __init__(
+        self, states: _States, found: set[int], graph: Graph, stepping: bool = False
+    ) -> None:
+        self.stepping = stepping  # as before, by steps of another form
         self.states, self.program, self.graph = states, states.program, graph
         self.made: dict[int, Tile] = {}
         self.scans: dict[int, Tile] = {}
@@ -130,6 +151,11 @@ class _Scans:
 
     def _value(self, position: int) -> Tile:
         node = self.program.nodes[position]
+        if position in self.before and self.stepping:
+            return self._step(self.before[position], position)
+        if self.stepping:
+            args = [self.value(arg) for arg in node.args]
+            return copy_node(self.graph, self.program, position, args)
         if position in self.before:
             return self.scan(self.before[position])
         if position in self.found:
@@ -138,6 +164,14 @@ class _Scans:
             axis = self._axis(node.op.axis)
             return self.scan(node.args[0]).at({axis: axis.extent - 1})
         return copy_node(self.graph, self.program, position, [self.value(a) for a in node.args])
+
+    def _step(self, before: int, step: int) -> Tile:
+        """What a step makes of a state, as a s + b."""
+        factor, addend = self._linear(before, step)
+        scaled = None if factor is None else factor * self.value(before)
+        found = _joined(scaled, addend, minus=False)
+        assert found is not None
+        return found
 
     def _axis(self, name: str) -> Axis:
         return Axis(name, self.program.axes[name])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -33,7 +34,9 @@ from ir.plain.scaled import scaled_of
 from ir.plain.strides import Walk, elements, extent_of, statements_of, steps_of
 from ir.schedule import Value
 from ir.targets.cuda.cost.product_costs import ProductCosts
+from ir.targets.cuda.plain.plain_held import waits_of
 from ir.targets.cuda.plain.plain_products import Tile
+from ir.targets.cuda.plain.plain_shape import loops_of_registers
 from ir.targets.cuda.plain.plain_step import PlainStep, array_bytes, column_bytes
 from ir.targets.cuda.plain.plain_stream import Stream
 from ir.targets.cuda.plain.plain_words import shares
@@ -44,6 +47,7 @@ from ir.targets.cuda.space.plain import (
     MMA,
     RUN,
     SHARE,
+    STEPS,
     TEAM,
     THREADS,
     TILES,
@@ -59,6 +63,8 @@ MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0
 STEP_INSTRUCTIONS = 10.0  # of an iteration, each of a warp at a time
 STATEMENT_INSTRUCTIONS = 2.0
+WRITTEN_INSTRUCTIONS = 0.8  # the same in a loop that is written out
+WRITTEN_CLOCKS = 4.0  # of a statement of a loop that is written out
 STEP_CLOCKS = 40.0  # of an iteration that waits for the one before
 OWN_CLOCKS = 6.0  # the same where what it reads is under way before
 LOAD_CLOCKS = 680.0  # from asking memory to having
@@ -89,7 +95,10 @@ class PlainCosts:
         for step in self.kernel.steps(ways):
             said = self.kernel.settings(step, values)
             one = np.ones(1)
-            numbers = (said.threads, said.run, said.team, said.ahead, 1, said.share, 0, said.fetch)
+            numbers = (
+                said.threads, said.run, said.team, said.ahead, 1, said.share, 0, said.fetch,
+                said.steps,
+            )  # fmt: skip
             how = _How(*(one * number for number in numbers))
             table = self._step(step, ways, how, np.array([said.grouped]))
             total += float(table["clocks"][0])
@@ -99,7 +108,8 @@ class PlainCosts:
         """Features of the longest kernel, and under "clocks" and "traffic" estimates of the time
         that all of them take."""
         kernel, found = self.kernel, dict[str, Array]()
-        unsaid = {RUN: 1.0, TEAM: 1.0, AHEAD: 0.0, THREADS: 0.0, BESIDE: 1.0, SHARE: 1.0}
+        unsaid = {RUN: 1.0, TEAM: 1.0, AHEAD: 0.0, THREADS: 0.0, BESIDE: 1.0, SHARE: 1.0,
+                  STEPS: 1.0}  # fmt: skip
         fetches = np.zeros(columns.rows)
         if kernel.name(FETCH) in columns:
             fetches = columns.is_(kernel.name(FETCH), True).astype(np.float64)
@@ -113,7 +123,7 @@ class PlainCosts:
         if kernel.name(MMA) in columns:
             tiles = columns.lookup(kernel.name(MMA), {name: n for n, name in enumerate(TILES)})
         said = [column(name) for name in (THREADS, RUN, TEAM, AHEAD, BESIDE, SHARE)]
-        how = _How(*(*said, tiles, fetches))
+        how = _How(*(*said, tiles, fetches, column(STEPS)))
         for here, cut in kernel.cuts.rows(columns):
             panels = np.stack([how.beside[here], how.tile[here]], axis=1).astype(int)
             for count, tile in np.unique(panels, axis=0) if here.any() else ((1, 0),):
@@ -202,8 +212,8 @@ class PlainCosts:
         warp's and of all warps', and of its loads."""
         here, most = _iterations(step), max(map(_iterations, self.kernel.steps(ways)))
         flops = self.program.flops * here / most
-        made = step.points * statements_of(step.plain.body) * STATEMENT_INSTRUCTIONS
-        usual = np.full(len(how.run), max(flops, here * STEP_INSTRUCTIONS, made))
+        made = step.points * _instructions(step.plain)
+        usual = np.full(len(how.run), max(flops, made))
         if not step.folds:
             return usual
         merge, found = flops / here + 2.0, np.zeros(len(how.run))
@@ -347,6 +357,7 @@ class _How:
     share: Array
     tile: Array
     fetch: Array
+    steps: Array
 
     def where(self, here: NDArray[np.bool_]) -> _How:
         return _How(*(getattr(self, field.name)[here] for field in fields(self)))
@@ -362,6 +373,27 @@ def _loads(stream: Stream, how: _How) -> Array:
     return np.where(how.ahead > 0, 5.0, 3.0 * apart) / word
 
 
+@lru_cache(maxsize=256)
+def _instructions(kernel: PlainKernel) -> float:
+    """Of a thread that has a point: fewer for statements that are written out, with registers for
+    arrays, and none for loops of them."""
+    written = loops_of_registers(kernel)
+
+    def inside(statements: Iterable[Statement], times: float) -> Iterator[tuple[float, float]]:
+        for s in statements:
+            if id(s) in written:
+                yield times * statements_of([s]), times * steps_of([s])
+                continue
+            more = extent_of(s) if isinstance(s, Loop | Between | Accumulate | Spread) else 1
+            for block in nested(s):
+                yield from inside(block, times * more)
+
+    found = list(inside(kernel.body, 1.0))
+    out, turns = (sum(one[n] for one in found) for n in (0, 1))
+    made = STATEMENT_INSTRUCTIONS * (statements_of(kernel.body) - out) + WRITTEN_INSTRUCTIONS * out
+    return max(made, STEP_INSTRUCTIONS * (1.0 + steps_of(kernel.body) - turns))
+
+
 def _iterations(step: PlainStep) -> float:
     """Of all points together."""
     return step.points * (1.0 + steps_of(step.plain.body))
@@ -373,7 +405,8 @@ class _Serial:
     def __init__(self, step: PlainStep, how: _How, grouped: NDArray[np.bool_], rare: float) -> None:
         self.meeting = np.where(how.team > 1, TEAM_CLOCKS, MEET_CLOCKS)
         self.chunk, self.run = how.threads * how.team * how.run / how.share, how.run
-        self.share, self.kernel = how.share, step.plain
+        self.share, self.kernel, self.steps = how.share, step.plain, how.steps
+        self.written = loops_of_registers(step.plain)
         self.grouped, self.rare = grouped, rare
         self.waits = LOAD_CLOCKS / (how.ahead + 1.0)
         self.alone = OWN_CLOCKS + LOAD_CLOCKS / 20.0 / how.run
@@ -405,11 +438,20 @@ class _Serial:
                 each = np.sum([self.clocks(block) for block in nested(s)], axis=0)
                 if isinstance(s, Spread) and shares(self.kernel, s):
                     each = each / self.share
-                each = each + (self._each(s) if isinstance(s, Accumulate | Spread) else STEP_CLOCKS)
+                each = each + (
+                    self._each(s) if isinstance(s, Accumulate | Spread) else self._one_of(s)
+                )
+                if isinstance(s, Loop):
+                    waits = LOAD_CLOCKS * waits_of(self.kernel, s) / self.steps
+                    each = each + np.where(self.grouped, 0.0, waits)
                 found = found + self._trips(s) * each
             elif isinstance(s, Write) and s.array in arrays_in((s.value,)):
                 found = found + (STEP_CLOCKS if s.array in self.own else AGAIN_CLOCKS)
         return np.asarray(found, dtype=np.float64)
+
+    def _one_of(self, s: Loop | Between) -> float:
+        """One iteration that waits for the one before, or of a loop that is written out."""
+        return WRITTEN_CLOCKS * len(s.body) if id(s) in self.written else STEP_CLOCKS
 
     def _each(self, s: Accumulate | Spread) -> Array:
         """One chunk of a group, or one iteration of a thread."""

@@ -37,6 +37,7 @@ from ir.target import Hardware
 from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.plain.plain_ahead import ahead_of, asks
 from ir.targets.cuda.plain.plain_fold import scratch_bytes
+from ir.targets.cuda.plain.plain_held import counts_of
 from ir.targets.cuda.plain.plain_products import Tile
 from ir.targets.cuda.plain.plain_ring import Ring
 from ir.targets.cuda.plain.plain_shape import folds_of
@@ -61,7 +62,8 @@ class Settings:
     """What a schedule says of a step: threads of a block, whether they share points, how many
     neighbours along a fold each takes, how many blocks share a point, how many tiles of a fold a
     warp asks for ahead, how many lanes share the sums of an iteration, the tile that a warp has of
-    products on tensor cores, and whether a step's lines are asked for in the one before."""
+    products on tensor cores, whether a step's lines are asked for in the one before, and for how
+    many steps of a loop a thread loads at a time."""
 
     threads: int
     grouped: bool
@@ -72,6 +74,7 @@ class Settings:
     share: int = 1
     tile: Tile | None = None
     fetch: bool = False
+    steps: int = 1
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,11 @@ class PlainStep:
         """Whether a point is better a block's, where nothing is said of it."""
         few = self.points < _FEW_POINTS * int(self.hardware["sms"])
         return self.plain.cooperative or (bool(self.folds) and few and not self.beside)
+
+    @cached_property
+    def step_counts(self) -> tuple[int, ...]:
+        """For how many steps of a loop a thread may load at a time."""
+        return counts_of(self.plain)
 
     @cached_property
     def teams(self) -> tuple[int, ...]:

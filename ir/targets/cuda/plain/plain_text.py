@@ -37,6 +37,7 @@ from ir.plain.sums import is_sum
 from ir.targets.cuda.grid.merging import ARRIVALS
 from ir.targets.cuda.plain.plain_ahead import ask_ahead
 from ir.targets.cuda.plain.plain_fold import SharedFold
+from ir.targets.cuda.plain.plain_held import HeldLoop, waits_of
 from ir.targets.cuda.plain.plain_own import OwnFold
 from ir.targets.cuda.plain.plain_products import TensorProducts, Tile
 from ir.targets.cuda.plain.plain_scalars import Names, PlainScalars
@@ -77,7 +78,7 @@ class PlainText:
 
     def __init__(
         self, kernel: PlainKernel, w: Writer, group: Group | None, run: int = 1,
-        shared: frozenset[str] = frozenset(),
+        shared: frozenset[str] = frozenset(), steps: int = 1,
     ) -> None:  # fmt: skip
         self.kernel, self.w, self.group, self.shared = kernel, w, group, shared
         self.names = Names()
@@ -87,6 +88,7 @@ class PlainText:
         self.folds = folds_of(kernel) if group else ()
         self.unrolled = frozenset() if group else loops_of_registers(kernel)
         self.run_length = run  # iterations of a fold of its own that a thread loads at a time
+        self.steps = steps  # of a loop whose reads a thread makes before the first of them
         self.late = False  # whether a thread may still be at what another one would overwrite
 
     def run(self, statements: Sequence[Statement], together: bool | None = None) -> None:
@@ -117,8 +119,10 @@ class PlainText:
             case Between():
                 with self._walk(statement, together):
                     self.run(statement.body, together)
+            case Loop() if self.steps > 1 and not together and waits_of(self.kernel, statement):
+                HeldLoop(self, statement, self.steps).write()
             case Loop():
-                words = None if together else words_of(self.kernel, statement)
+                words = None if together else words_of(self.kernel, statement, self.scalars.held)
                 if words is not None:
                     WordLoop(self, statement, words).write()
                     return

@@ -6,7 +6,7 @@ before the first of them. Knows which elements those are, and their text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,8 +49,8 @@ class Words:
     rows: tuple[Element, ...]
 
 
-def words_of(kernel: PlainKernel, loop: Loop) -> Words | None:
-    """How a loop reads in words; None where it has none, or more than that to do."""
+def words_of(kernel: PlainKernel, loop: Loop, held: Container[Element] = ()) -> Words | None:
+    """How a loop reads in words what is not held; None where it has none, or more to do."""
     if loop.backward or not all(isinstance(s, Let | Assign | Write) for s in loop.body):
         return None
     inputs = {spec.name for spec in kernel.tensors if spec.role == "input"}
@@ -62,7 +62,7 @@ def words_of(kernel: PlainKernel, loop: Loop) -> Words | None:
         element: None
         for s in loop.body
         for element in elements(scalars_of(s))
-        if element.array in sizes and sizes[element.array].bits in (16, 32)
+        if element not in held and element.array in sizes and sizes[element.array].bits in (16, 32)
         and walk.stride(element.index) == 1 and not {*names_of(element.index)} & set(lets)
     }  # fmt: skip
     if not found:
@@ -115,16 +115,16 @@ class WordLoop:
         start = f"(i64)(thread % {self.share}) * {count}" if self.share > 1 else "0"
         step = count * self.share
         head = f"for (i64 {first} = {start}; {first} < {self.loop.extent}; {first} += {step})"
+        held = self.text.scalars.held
         with self.w.block(head):
             loaded = self._load(begin)
             for number in range(count):
                 with self.w.block(""):
                     self.w.line(f"const i64 {name} = {first} + {number};")
-                    self.text.scalars.held = {
-                        element: texts[number] for element, texts in loaded.items()
-                    }
+                    here = {element: texts[number] for element, texts in loaded.items()}
+                    self.text.scalars.held = {**held, **here}
                     self.text.run(self.loop.body, False)
-            self.text.scalars.held = {}
+            self.text.scalars.held = held
 
     def _load(self, first: Name) -> Mapping[Element, list[str]]:
         """Declare the words of every row from an iteration on; the text of each element."""

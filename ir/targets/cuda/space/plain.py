@@ -32,6 +32,7 @@ from ir.targets.cuda.space.plain_cuts import PlainCuts, room_of
 
 THREADS, FOLD, RUN, TEAM, AHEAD = "threads", "fold", "run", "team", "ahead"
 ALONE, BESIDE, SHARE, MMA, FETCH = "alone", "beside", "share", "mma", "prefetch"
+STEPS = "steps"
 NONE = "none"
 TILES = (NONE, "16x8", "16x16", "16x32", "32x16", "32x32", "32x64", "64x16", "64x32")
 THREAD, BLOCK = "thread", "block"
@@ -121,6 +122,10 @@ class PlainCudaKernel:
             why = "iterations of a shared loop that a thread computes before it writes one"
             runs = _RUNS[:4]
             found.append(Decision(self.name(RUN), runs, "binding", owner, why, 1, unsaid=1))
+        if len(self.whole.step_counts) > 1:
+            why = "steps of a loop whose reads a thread makes before the first of them"
+            found.append(Decision(self.name(STEPS), self.whole.step_counts, "pipeline", owner, why,
+                                  1, unsaid=1))  # fmt: skip
         if self.waits:
             why = "tiles along the axis that a warp of a block asks for ahead"
             found.append(Decision(self.name(AHEAD), _AHEAD, "pipeline", owner, why, 0, unsaid=0))
@@ -294,6 +299,9 @@ class PlainCudaKernel:
             few = self.points < 128 * int(self.hardware["sms"]) and not self.plain.cooperative
             counts = (32, 64, 128, 256) if few else (128, 256, 64, 512)
             plain: list[dict[str, Value]] = [{self.name(THREADS): count} for count in counts]
+            if len(self.whole.step_counts) > 1:
+                most = self.whole.step_counts[:0:-1]
+                plain = [{**one, self.name(STEPS): n} for n in most[:2] for one in plain[:3]]
             if self.groups:
                 plain = [{**one, self.name(RUN): run} for run in (4, 1) for one in plain]
             return self._team_seeds() + self._alone_first(self._sums_first(plain))
@@ -413,7 +421,10 @@ class PlainCudaKernel:
         early = starts_early(values)
         tile = tile_of(str(values.get(self.name(MMA), NONE))) if step is self.whole else None
         fetch = bool(values.get(self.name(FETCH), False)) and step is self.whole and grouped
-        return Settings(int(threads), grouped, int(run), early, team, ahead, share, tile, fetch)
+        steps = int(values.get(self.name(STEPS), 1)) if step is self.whole and not grouped else 1
+        return Settings(
+            int(threads), grouped, int(run), early, team, ahead, share, tile, fetch, steps
+        )
 
     def panel(self, step: PlainStep, values: Mapping[str, Value]) -> PlainStep:
         """The step with as many points beside each other as a schedule says."""

@@ -1,0 +1,66 @@
+"""What a right kernel may be off, by trial: a program run again with every rounding drawn.
+
+The forward analysis of `ir.propagation` takes operands' errors as if they had nothing in common.
+Where a value meets itself again, step after step (h + g (x - h) in a recurrence, a maximum taken of
+sums that hold it), it adds up what would cancel, until it says nothing. Monte Carlo arithmetic
+(Parker, *Monte Carlo arithmetic: exploiting randomness in floating-point arithmetic*, UCLA
+CSD-970002, 1997; the stochastic arithmetic of Vignes before it) has no such trouble: each result is
+moved by a random part of its own error, and how far outputs come apart is what roundings do to
+them. Knows no program and no lowering.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from ir.ops.base import Array, Error, TileArray
+
+RUNS, COPIES = 8, 4  # in all, and of them in one evaluation, where it has room for them
+REACHES = 8.0  # times the largest distance of so many runs: what is close in all of them by chance
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Draws of one run, on the arrays of `xp`."""
+
+    seed: int
+    xp: Any = np
+    shares: dict[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def draws(self) -> Any:
+        return self.xp.random.default_rng(self.seed)
+
+    def moved(self, tile: TileArray, error: Error | None, name: str) -> TileArray:
+        """A result moved by part of its own error; of what elements may share, half is the same for
+        all results of that `name`. One of which nothing is known is no number from there on."""
+        array, by = tile.array, 0.0
+        if error is None or array.dtype.kind != "f":
+            return TileArray(tile.axes, array)
+        if not isinstance(error.wide, float) or error.wide:
+            share = self._together(name) + self.draws.random(array.shape)
+            by = error.wide * (share - 0.5)
+        if not isinstance(error.spread, float) or error.spread:
+            by = by + error.spread**0.5 * self.draws.standard_normal(array.shape)
+        return TileArray(tile.axes, array + self.xp.where(self.xp.isfinite(by), by, np.nan))
+
+    def _together(self, name: str) -> float:
+        """Half of a share between -1 and 1, the same for all results of a name."""
+        if name not in self.shares:
+            self.shares[name] = np.random.default_rng((self.seed, crc32(name.encode()))).uniform(
+                -0.5, 0.5
+            )
+        return self.shares[name]
+
+
+def distance(found: Array, exact: Array) -> Array:
+    """How far results lie apart; 0 where both are the same infinity or no number."""
+    with np.errstate(all="ignore"):
+        apart = np.abs(found.astype(np.float64) - exact.astype(np.float64))
+        same = (found == exact) | ((found != found) & (exact != exact))
+    return np.where(same, 0.0, np.where(apart == apart, apart, np.inf))

@@ -1,0 +1,269 @@
+"""A loop of a thread whose steps follow each other: what several of them read of inputs is loaded
+before the first of them, so that much of memory is under way at a time.
+
+A step waits for the state before it, not for what it reads. Where a place is known before the loop,
+but for the loop's variable and those of loops that are written out, the load need not wait either.
+What does not move with the step is loaded once, before all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING
+
+from ir.dtypes import dtype_of
+from ir.plain.accesses import every, scalars_of
+from ir.plain.code import (
+    Accumulate,
+    Between,
+    Call,
+    Convert,
+    Element,
+    Let,
+    Loop,
+    Name,
+    PlainKernel,
+    Scalar,
+    Spread,
+    Statement,
+)
+from ir.plain.jammed import scalar
+from ir.plain.strides import Walk, elements, statements_of
+from ir.plain.sums import names_of
+from ir.targets.cuda.plain.plain_shape import loops_of_registers
+from ir.targets.cuda.plain.plain_words import WORD, remainder
+from ir.targets.cuda.text import scalars
+
+if TYPE_CHECKING:
+    from ir.targets.cuda.plain.plain_text import PlainText
+
+COUNTS = (1, 2, 4, 8, 16)  # steps at a time
+REGISTERS = 176  # that what waits may take
+STATEMENTS = 2048  # that are written out
+_GUARDED = ("where", "and", "or")  # of which the first operand alone is always evaluated
+
+_KINDS = {16: "tw_vec16", 8: "tw_vec8", 4: "u32"}  # what loads of so many bytes give
+
+Variables = tuple[tuple[Name, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A read, the loops inside a step by whose variables its place moves, and whether it moves with
+    the step. `word`: bytes of its loads along the last of those loops; 0 for one by one."""
+
+    element: Element
+    inside: Variables
+    moves: bool
+    word: int
+    size: int
+
+    @property
+    def points(self) -> int:
+        return prod(extent for _, extent in self.inside)
+
+    @property
+    def unit(self) -> int:
+        """Neighbours that are loaded together."""
+        return self.word // self.size if self.word else 1
+
+    @property
+    def registers(self) -> int:
+        return self.points * self.size // 4 if self.word else self.points * -(-self.size // 4)
+
+
+def held_of(kernel: PlainKernel, loop: Loop) -> tuple[Held, ...]:
+    """The reads of a loop's steps that need not wait for them."""
+    inputs = {spec.name for spec in kernel.tensors if spec.role == "input"}
+    sizes = {a.name: dtype_of(a.dtype).bytes for a in kernel.arrays if a.name in inputs}
+    outside, unrolled = {name.name for name, _ in kernel.points}, loops_of_registers(kernel)
+    found: dict[Element, Held] = {}
+    for element, around in _always(loop.body, (), unrolled):
+        size, names = sizes.get(element.array), {*names_of(element.index)}
+        inside = tuple((name, extent) for name, extent in around if name.name in names)
+        known = {*outside, loop.variable.name, *(name.name for name, _ in inside)}
+        if size is None or not names <= known or any(elements((element.index,))):
+            continue
+        moves = loop.variable.name in names
+        found.setdefault(element, Held(element, inside, moves, _word(element, inside, size), size))
+    return tuple(found.values())
+
+
+def _always(
+    statements: Iterable[Statement], around: Variables, unrolled: frozenset[int]
+) -> Iterator[tuple[Element, Variables]]:
+    """Reads that every step makes, with the loops around them that are written out."""
+    for s in statements:
+        for value in (s.value,) if isinstance(s, Let) else scalars_of(s):
+            yield from ((element, around) for element in _unguarded(value))
+        if isinstance(s, Loop) and id(s) in unrolled:
+            yield from _always(s.body, (*around, (s.variable, s.extent)), unrolled)
+
+
+def _unguarded(value: Scalar) -> Iterator[Element]:
+    """Reads in a scalar that no condition guards."""
+    match value:
+        case Element():
+            yield value
+            yield from _unguarded(value.index)
+        case Convert():
+            yield from _unguarded(value.arg)
+        case Call():
+            for arg in value.args[:1] if value.function in _GUARDED else value.args:
+                yield from _unguarded(arg)
+
+
+def _word(element: Element, inside: Variables, size: int) -> int:
+    """Bytes of an access along the innermost loop, where it reads neighbours."""
+    if not inside or size not in (2, 4):
+        return 0
+    name, extent = inside[-1]
+    strides = [Walk(one.name, {}).stride(element.index) for one, _ in inside]
+    if strides[-1] != 1 or None in strides:
+        return 0
+    for word in (WORD, WORD // 2, WORD // 4):
+        count = word // size
+        places = scalar(element.index, {one.name: name.name for one, _ in inside})
+        if extent % count == 0 and remainder(places, count, name.name) == 0:
+            return word
+    return 0
+
+
+def counts_of(kernel: PlainKernel) -> tuple[int, ...]:
+    """How many steps a thread may load for at a time; 1 alone where nothing is gained."""
+    if kernel.cooperative:
+        return (1,)
+    loops = [s for s in kernel.body if isinstance(s, Loop)]
+    most = 1
+    for loop in loops:
+        held = held_of(kernel, loop)
+        each = sum(one.registers for one in held if one.moves)
+        once = sum(one.registers for one in held if not one.moves)
+        plain = not any(isinstance(s, Between | Spread | Accumulate) for s in every(loop.body))
+        fits = [
+            count for count in COUNTS
+            if plain and each and count * each + once <= REGISTERS and count <= loop.extent
+            and count * statements_of(loop.body) <= STATEMENTS
+        ]  # fmt: skip
+        most = max(most, *fits) if fits else most
+    return tuple(count for count in COUNTS if count <= most)
+
+
+@lru_cache(maxsize=256)
+def waits_of(kernel: PlainKernel, loop: Loop) -> int:
+    """How often a step of a kernel's loop that a thread has alone waits for memory: once, or once
+    for each loop inside it that reads what moves with the step."""
+    if loop not in kernel.body:
+        return 0
+    held = [one for one in held_of(kernel, loop) if one.moves]
+    return len({one.inside for one in held if one.inside}) or min(1, len(held))
+
+
+class HeldLoop:
+    """Writes one loop, of so many steps at a time."""
+
+    def __init__(self, text: PlainText, loop: Loop, count: int) -> None:
+        held = held_of(text.kernel, loop)
+        self.text, self.w, self.names = text, text.w, text.names
+        self.loop, self.count = loop, min(count, loop.extent)
+        self.moving = [one for one in held if one.moves]
+        self.fixed = [one for one in held if not one.moves]
+
+    def write(self) -> None:
+        w, extent, outer = self.w, self.loop.extent, self.text.scalars.held
+        number, whole = self.names.fresh("step_at"), extent // self.count * self.count
+        with w.block(""):
+            fixed = self._load(self.fixed, 0, "0")
+            first = self.names.fresh("first_at")
+            with w.block(f"for (i64 {first} = 0; {first} < {whole}; {first} += {self.count})"):
+                moving = self._declared(self.moving, self.count)
+                with w.unrolled(number, self.count), w.block(""):
+                    self._at(f"{first} + {number}")
+                    self._fill(moving, number)
+                texts = self._texts(moving, number)
+                with w.unrolled(number, self.count), w.block(""):
+                    self._at(f"{first} + {number}")
+                    self._step({**outer, **fixed, **texts})
+            if whole < extent:
+                with w.block(f"for (i64 {first} = {whole}; {first} < {extent}; {first}++)"):
+                    self._at(first)
+                    self._step({**outer, **fixed})
+        self.text.scalars.held = outer
+
+    def _step(self, held: dict[Element, str]) -> None:
+        self.text.scalars.held = held
+        self.text.run(self.loop.body, False)
+
+    def _at(self, step: str) -> None:
+        """Declare the loop's variable."""
+        at = f"{self.loop.extent - 1} - ({step})" if self.loop.backward else step
+        self.w.line(f"const i64 {self.names[self.loop.variable.name]} = {at};")
+
+    def _load(self, held: list[Held], count: int, number: str) -> dict[Element, str]:
+        """Declare what is read once, and read it."""
+        named = self._declared(held, count)
+        self._fill(named, number)
+        return self._texts(named, number)
+
+    def _declared(self, held: list[Held], count: int) -> dict[str, Held]:
+        named = {self.names.fresh("held"): one for one in held}
+        for name, one in named.items():
+            dtype = self.text.scalars.dtypes[one.element.array]
+            kind = "u32" if one.word else scalars.STORAGE[dtype]
+            length = one.registers if one.word else one.points
+            self.w.line(f"{kind} {name}[{max(1, count) * length}];")
+        return named
+
+    def _fill(self, named: dict[str, Held], number: str) -> None:
+        """Load all of one step into its part."""
+        w = self.w
+        for name, one in named.items():
+            array, part = self.names[one.element.array], self._part(one, number)
+            with ExitStack() as blocks:
+                for variable, extent in one.inside:
+                    unit = one.unit if (variable, extent) == one.inside[-1] else 1
+                    at = self.names[variable.name]
+                    w.line("#pragma unroll")
+                    head = f"for (i64 {at} = 0; {at} < {extent}; {at} += {unit})"
+                    blocks.enter_context(w.block(head))
+                place, flat = self.text.scalars.text(one.element.index), self._flat(one)
+                if not one.word:
+                    w.line(f"{name}[{part} + {flat}] = {array}[{place}];")
+                    continue
+                to, kind = f"{part} + {flat} * {one.size} / 4", _KINDS[one.word]
+                with w.block(""):
+                    w.line(f"const {kind} word = tw_load_{one.word}({array} + {place});")
+                    for piece in range(one.word // 4):
+                        value = "word" if kind == "u32" else f"word.w[{piece}]"
+                        w.line(f"{name}[{to} + {piece}] = {value};")
+
+    def _texts(self, named: dict[str, Held], number: str) -> dict[Element, str]:
+        """How each read is written where it is held."""
+        found = {}
+        for name, one in named.items():
+            dtype = self.text.scalars.dtypes[one.element.array]
+            part, flat = self._part(one, number), self._flat(one)
+            if one.word and one.size == 4:
+                found[one.element] = scalars.unpack(f"{name}[{part} + {flat}]", 0, dtype)
+                continue
+            raw = f"{name}[{part} + {flat}]"
+            if one.word:
+                raw = f"(({name}[{part} + {flat} / 2] >> ({flat} % 2 * 16)) & 0xffffu)"
+            found[one.element] = scalars.from_storage(raw, dtype)
+        return found
+
+    def _part(self, one: Held, number: str) -> str:
+        """Where a step's elements begin."""
+        length = one.registers if one.word else one.points
+        return f"{number} * {length}" if one.moves else "0"
+
+    def _flat(self, one: Held) -> str:
+        """The number of an element among those of its step."""
+        text = "0"
+        for variable, extent in one.inside:
+            text = f"({text} * {extent} + {self.names[variable.name]})"
+        return text
