@@ -23,9 +23,10 @@ from ir.floors import floors
 from ir.inputs import random_inputs
 from ir.loops import Carried, entangled, handed_on, loops_by_node, loops_of, read_outside
 from ir.ops.base import Array, Environment, Error, Op, TileArray
-from ir.ops.load import Load
+from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Map
 from ir.ops.parts import joined, part_of, without_first
+from ir.ops.read import Read
 from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Now, Reduce
 from ir.ops.store import Store
@@ -153,18 +154,16 @@ def sampled(
 def _alone(program: Program, coordinates: Mapping[str, Array]) -> str:
     """The longest axis of all outputs along which nothing is reduced, moved or stepped; empty
     where there is none."""
-    bound = (
-        reduced_axes(program)
-        | stepped_axes(program)
-        | {
-            axis
-            for node in program.nodes
-            if not isinstance(
-                node.op, Load | Map | Cast | Store | Reduce | Contract | Before | Recur
-            )
-            for axis in node.axes
-        }
-    )
+    plain = Load | Map | Cast | Store | Reduce | Contract | Before | Recur
+    bound = {*reduced_axes(program), *stepped_axes(program)}
+    for node in program.nodes:
+        if isinstance(node.op, Read):
+            axes = program.nodes[node.args[0]].axes
+            moved = zip(axes, node.op.index, strict=True)
+            bound |= {axis for axis, index in moved if index != Index(((axis, 1),))}
+            bound |= {*node.axes} - {*axes}
+        elif not isinstance(node.op, plain):
+            bound |= {*node.axes}
     common = [set(store.axes) for _, store in program.stores()]
     free = set.intersection(*common) - bound if common else set[str]()
     return max(sorted(free), key=lambda axis: len(coordinates[axis]), default="")

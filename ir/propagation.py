@@ -26,6 +26,12 @@ _SHIFTED = frozenset({"add", "sub"})  # kernels may scale or shift both operands
 _LINEAR = _SHIFTED | {"mul"}  # in each operand
 _BRIDGE = 0.32  # the mean size of a Brownian bridge
 _LARGEST = 3.0  # times the mean size of a product: the largest of one instruction
+# slopes of functions that undo each other, and by what an error is small beside their operand
+_SLOPES: dict[str, Callable[[Array, Array], tuple[Array, Array | float]]] = {
+    "exp": lambda x, y: (y, 1.0),
+    "log": lambda x, y: (1.0 / np.abs(x), 1.0 / np.abs(x)),
+}
+_SMALL = 0.4
 _ALIKE = 1.5  # distances of both ends, the one over the other: a function that is nearly straight
 _SLACK = 1e-6  # of what an operand is at least: constants are rounded
 _CHEAP = 0.0625  # of the coarsest output's roundoff: what a scalar function may be off at most
@@ -113,18 +119,34 @@ def _gap(
         return np.minimum(size, 2.0)
     gaps: list[Array] = []
     first = values[places[0]]
+    straight, small = _straight(row, first, result, size)
+    if small is not None and small.all():
+        return straight
     for end in _ends(first, size):
         if least > -math.inf and first.dtype.kind == "f":
             end = np.maximum(end, least - abs(least) * _SLACK)
         moved = [end if place in places else value for place, value in enumerate(values)]
         gaps.append(_apart(meaning(*moved), result))
     gap = _first_order(gaps)
+    if small is not None:
+        gap = np.where(small, straight, gap)
     if row.jumps:  # nothing is known of what lies between, if something does
         gap = np.where(size > 1, np.inf, gap)
     if row.name == "bitcast":  # bits are in the order of floats of one sign
         one_sign = first.dtype.kind == "f" and np.abs(first) > size
         gap = np.where((size > 0) & ~np.asarray(one_sign, like=result), np.inf, gap)
     return gap
+
+
+def _straight(
+    row: ScalarFunction, value: Array, result: Array, size: Amount
+) -> tuple[Amount, Array | None]:
+    """How far the slope takes an error, and where that is how far it goes; None: nowhere known."""
+    if row.name not in _SLOPES:
+        return 0.0, None
+    slope, beside = _SLOPES[row.name](value, result)
+    gap = np.asarray(slope * size)
+    return gap, (beside * size <= _SMALL) & np.isfinite(gap)
 
 
 def _first_order(gaps: Sequence[Array]) -> Array:

@@ -41,6 +41,8 @@ def is_finite(array: Array | float) -> bool:
     """Whether neither the elements nor their sum are infinite or no number."""
     if isinstance(array, float):
         return math.isfinite(array)
+    if isinstance(array, np.ndarray) and array.size <= _ROW:
+        return math.isfinite(array.sum())
     return all(bool(np.isfinite(part.sum())) for part in _reduced(_distinct(array), "sum"))
 
 
@@ -55,6 +57,8 @@ def _reduced(array: Array, how: str) -> list[Array]:
 
 def _distinct(array: Array) -> Array:
     """The elements without those that an axis repeats."""
+    if isinstance(array, np.ndarray) and array.size <= _ROW:
+        return array
     pairs = zip(array.strides, array.shape, strict=True)
     found: Array = array[tuple(slice(None) if step or not n else 0 for step, n in pairs)]
     return found

@@ -111,7 +111,7 @@ class Map:
         env: Environment, model: ErrorModel,
     ) -> Error | None:  # fmt: skip
         names = [kind.dtype for kind in types]
-        dtype = self.infer(types, env.scope).dtype
+        dtype = self._result(names)
         return mapped(self.function, args, result, dtype, model, self.numpy(names), env.floors)
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
