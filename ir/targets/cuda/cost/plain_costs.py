@@ -407,6 +407,7 @@ class _Serial:
         self.chunk, self.run = how.threads * how.team * how.run / how.share, how.run
         self.share, self.kernel, self.steps = how.share, step.plain, how.steps
         self.written = loops_of_registers(step.plain)
+        self.near = np.where(how.fetch > 0, _NEAR, 1.0)
         self.grouped, self.rare = grouped, rare
         self.waits = LOAD_CLOCKS / (how.ahead + 1.0)
         self.alone = OWN_CLOCKS + LOAD_CLOCKS / 20.0 / how.run
@@ -442,7 +443,7 @@ class _Serial:
                     self._each(s) if isinstance(s, Accumulate | Spread) else self._one_of(s)
                 )
                 if isinstance(s, Loop):
-                    waits = LOAD_CLOCKS * waits_of(self.kernel, s) / self.steps
+                    waits = LOAD_CLOCKS * waits_of(self.kernel, s) / self.steps * self.near
                     each = each + np.where(self.grouped, 0.0, waits)
                 found = found + self._trips(s) * each
             elif isinstance(s, Write) and s.array in arrays_in((s.value,)):

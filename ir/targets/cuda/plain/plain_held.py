@@ -34,6 +34,7 @@ from ir.plain.code import (
 from ir.plain.jammed import scalar
 from ir.plain.strides import Walk, elements, statements_of
 from ir.plain.sums import names_of
+from ir.targets.cuda.plain.plain_ahead import LINE
 from ir.targets.cuda.plain.plain_shape import loops_of_registers
 from ir.targets.cuda.plain.plain_words import WORD, remainder
 from ir.targets.cuda.text import scalars
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 COUNTS = (1, 2, 4, 8, 16)  # steps at a time
 REGISTERS = 176  # that what waits may take
+FAR = 16  # steps ahead of which memory is asked
 STATEMENTS = 2048  # that are written out
 _GUARDED = ("where", "and", "or")  # of which the first operand alone is always evaluated
 
@@ -166,7 +168,8 @@ def waits_of(kernel: PlainKernel, loop: Loop) -> int:
 class HeldLoop:
     """Writes one loop, of so many steps at a time."""
 
-    def __init__(self, text: PlainText, loop: Loop, count: int) -> None:
+    def __init__(self, text: PlainText, loop: Loop, count: int, fetch: bool) -> None:
+        self.fetch = fetch
         held = held_of(text.kernel, loop)
         self.text, self.w, self.names = text, text.w, text.names
         self.loop, self.count = loop, min(count, loop.extent)
@@ -180,6 +183,8 @@ class HeldLoop:
             fixed = self._load(self.fixed, 0, "0")
             first = self.names.fresh("first_at")
             with w.block(f"for (i64 {first} = 0; {first} < {whole}; {first} += {self.count})"):
+                if self.fetch:
+                    self._ask(first, number)
                 moving = self._declared(self.moving, self.count)
                 with w.unrolled(number, self.count), w.block(""):
                     self._at(f"{first} + {number}")
@@ -193,6 +198,27 @@ class HeldLoop:
                     self._at(first)
                     self._step({**outer, **fixed})
         self.text.scalars.held = outer
+
+    def _ask(self, first: str, number: str) -> None:
+        """Ask memory for what the steps of a later turn read, a line at a time: the loads that
+        then come for it wait for L2."""
+        w, ahead = self.w, max(FAR, self.count)
+        with w.unrolled(number, self.count), w.block(""):
+            self._at(f"min({first} + {number} + {ahead}ll, {self.loop.extent - 1}ll)")
+            for one in self.moving:
+                with ExitStack() as blocks:
+                    self._loops(one, LINE // one.size, blocks)
+                    place = self.text.scalars.text(one.element.index)
+                    w.line(f"tw_prefetch({self.names[one.element.array]} + {place});")
+
+    def _loops(self, one: Held, unit: int, blocks: ExitStack) -> None:
+        """Loops over the points of a read, the last of them by `unit`."""
+        for variable, extent in one.inside:
+            by = unit if (variable, extent) == one.inside[-1] else 1
+            at = self.names[variable.name]
+            self.w.line("#pragma unroll")
+            head = f"for (i64 {at} = 0; {at} < {extent}; {at} += {by})"
+            blocks.enter_context(self.w.block(head))
 
     def _step(self, held: dict[Element, str]) -> None:
         self.text.scalars.held = held
@@ -224,12 +250,7 @@ class HeldLoop:
         for name, one in named.items():
             array, part = self.names[one.element.array], self._part(one, number)
             with ExitStack() as blocks:
-                for variable, extent in one.inside:
-                    unit = one.unit if (variable, extent) == one.inside[-1] else 1
-                    at = self.names[variable.name]
-                    w.line("#pragma unroll")
-                    head = f"for (i64 {at} = 0; {at} < {extent}; {at} += {unit})"
-                    blocks.enter_context(w.block(head))
+                self._loops(one, one.unit, blocks)
                 place, flat = self.text.scalars.text(one.element.index), self._flat(one)
                 if not one.word:
                     w.line(f"{name}[{part} + {flat}] = {array}[{place}];")

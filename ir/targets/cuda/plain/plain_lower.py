@@ -43,7 +43,9 @@ class PlainLowering:
             )  # fmt: skip
         alone = self.grouped and self.team == 1
         shared = frozenset(array.name for array in step.shared) if alone else frozenset[str]()
-        self.text = PlainText(step.plain, self.w, group, settings.run, shared, settings.steps)
+        self.text = PlainText(
+            step.plain, self.w, group, settings.run, shared, settings.steps, settings.fetch
+        )
         self.run_length = settings.run
         self.tensors = [self.text.names[spec.name] for spec in step.plain.tensors]
 

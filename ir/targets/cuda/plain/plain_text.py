@@ -78,7 +78,7 @@ class PlainText:
 
     def __init__(
         self, kernel: PlainKernel, w: Writer, group: Group | None, run: int = 1,
-        shared: frozenset[str] = frozenset(), steps: int = 1,
+        shared: frozenset[str] = frozenset(), steps: int = 1, fetch: bool = False,
     ) -> None:  # fmt: skip
         self.kernel, self.w, self.group, self.shared = kernel, w, group, shared
         self.names = Names()
@@ -88,6 +88,7 @@ class PlainText:
         self.folds = folds_of(kernel) if group else ()
         self.unrolled = frozenset() if group else loops_of_registers(kernel)
         self.run_length = run  # iterations of a fold of its own that a thread loads at a time
+        self.fetch = fetch  # ask memory for what later steps of such a loop read
         self.steps = steps  # of a loop whose reads a thread makes before the first of them
         self.late = False  # whether a thread may still be at what another one would overwrite
 
@@ -120,7 +121,7 @@ class PlainText:
                 with self._walk(statement, together):
                     self.run(statement.body, together)
             case Loop() if self.steps > 1 and not together and waits_of(self.kernel, statement):
-                HeldLoop(self, statement, self.steps).write()
+                HeldLoop(self, statement, self.steps, self.fetch).write()
             case Loop():
                 words = None if together else words_of(self.kernel, statement, self.scalars.held)
                 if words is not None:

@@ -8,6 +8,7 @@ in shared memory as far as they fit, and in the workspace beyond; where a thread
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -146,8 +147,8 @@ class PlainCudaKernel:
             )
             found.append(Decision(self.name(MMA), TILES, "tensorize", owner, why, NONE,
                                   unsaid=NONE))  # fmt: skip
-        if self.whole.asks:
-            why = "whether a block asks for what a step reads in the step before"
+        if self.whole.asks or len(self.whole.step_counts) > 1:
+            why = "whether what a step reads is asked for in a step before"
             found.append(Decision(self.name(FETCH), (False, True), "pipeline", owner, why, False,
                                   unsaid=False))  # fmt: skip
         if len(self.whole.teams) > 1:
@@ -301,7 +302,11 @@ class PlainCudaKernel:
             plain: list[dict[str, Value]] = [{self.name(THREADS): count} for count in counts]
             if len(self.whole.step_counts) > 1:
                 most = self.whole.step_counts[:0:-1]
-                plain = [{**one, self.name(STEPS): n} for n in most[:2] for one in plain[:3]]
+                plain = [
+                    {**one, self.name(STEPS): n, self.name(FETCH): fetch}
+                    for n, fetch in product(most[:2], (True, False))
+                    for one in plain[:3]
+                ]
             if self.groups:
                 plain = [{**one, self.name(RUN): run} for run in (4, 1) for one in plain]
             return self._team_seeds() + self._alone_first(self._sums_first(plain))
@@ -420,7 +425,7 @@ class PlainCudaKernel:
         share = int(values.get(self.name(SHARE), 1)) if step is self.whole and grouped else 1
         early = starts_early(values)
         tile = tile_of(str(values.get(self.name(MMA), NONE))) if step is self.whole else None
-        fetch = bool(values.get(self.name(FETCH), False)) and step is self.whole and grouped
+        fetch = bool(values.get(self.name(FETCH), False)) and step is self.whole
         steps = int(values.get(self.name(STEPS), 1)) if step is self.whole and not grouped else 1
         return Settings(
             int(threads), grouped, int(run), early, team, ahead, share, tile, fetch, steps
