@@ -2,6 +2,8 @@
 
 An axis of pairs and one inside them (`64 * half + pair`), or two neighbouring dimensions of every
 tensor that has either, lie in memory as one axis does; what takes one summed axis takes them then.
+So do a tap of a convolution and the channel, the dimension behind it: x[2 p + s - 3, c] is
+x[6 p + (3 s + c) - 9], outside of the one where it is outside of the other.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from ir.ops.reduce import Contract, Reduce
 from ir.ops.store import Store
 from ir.program import Node, Program
 from ir.tiles import Tile
+
+SHORT = 16  # points that one instruction sums
 
 Dims = tuple[Index, ...]
 _KNOWN = (Map, Cast, Constant)
@@ -92,9 +96,11 @@ class _Pair:
             elif self.outer in terms:
                 behind = index[place + 1] if place + 1 < len(index) else Index()
                 whole = spec.shape[place + 1] == self.length if place + 1 < len(index) else False
-                if (here, behind) != (_along(self.outer), _along(self.inner)) or not whole:
+                if behind != _along(self.inner) or not whole or not self._moves_alone(here):
                     return None
-                found.append(_along(self.outer))
+                terms.pop(self.outer)
+                others = ((axis, step * self.length) for axis, step in terms.items())
+                found.append(Index((*others, (self.outer, 1)), here.constant * self.length))
                 place += 1
             elif self.inner in terms:
                 return None
@@ -102,6 +108,12 @@ class _Pair:
                 found.append(here)
             place += 1
         return tuple(found)
+
+    def _moves_alone(self, here: Index) -> bool:
+        """Whether the outer axis goes along a dimension point by point: by itself, or, where the
+        inner one is short, beside others (the taps of a convolution over a few channels)."""
+        beside = self.length < SHORT and here.gather is None and dict(here.terms)[self.outer] == 1
+        return here == _along(self.outer) or beside
 
     def program_joined(self) -> Program:
         program = self.program

@@ -43,12 +43,13 @@ class MmaCosts(MmaRules):
         """Features of the kernel, and under "clocks" and "traffic" estimates of its time."""
         rows, wide = _floats(self._rows(columns)), _floats(self._columns(columns))
         depth = _floats(self._value(columns, "depth"))
-        length = float(prod(self.program.axes[axis] for axis in self.roles.walked))
+        main = float(self.program.axes[self.roles.main_walk])
+        around = prod(self.program.axes[axis] for axis in self.roles.walked) / main
         parts = self._parts(columns)
         outputs = (*self.roles.batch, *self.roles.rows, *self.roles.columns)
         points = float(prod(self.program.axes[axis] for axis in outputs))
         tiles = np.maximum(1.0, points / (rows * wide)) * parts
-        steps = np.maximum(1.0, length / depth / parts)
+        steps = np.maximum(1.0, around * np.ceil(main / depth) / parts)
         table = {
             "rows": np.log2(rows), "columns": np.log2(wide), "walk": np.log2(depth),
             "tiles": np.log2(tiles), "steps": np.log2(steps), "parts": np.log2(parts),
