@@ -38,7 +38,7 @@ _ENDS = 4  # points of a sample at the ends of an axis
 _SHARE, _PIECES = 6, 64  # parts of a device's memory for an evaluation, and for a piece of it
 _SMALLEST = 8 << 20
 _READ = 0.25  # of the passes over what is made, those over what a sum of products reads
-_VAGUE = 0.1  # of an output's size: by how much
+_VAGUE = 0.5  # of an output's size: by how much
 _MANY = 0.1  # of its elements may be off where it is looked up by trial
 _BLIND = 0.5  # share of an output of which nothing is known that is too much to call it checked
 

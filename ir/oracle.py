@@ -24,7 +24,7 @@ from ir.inputs import random_inputs
 from ir.loops import Carried, entangled, handed_on, loops_by_node, loops_of, read_outside
 from ir.ops.base import Array, Environment, Error, Op, TileArray
 from ir.ops.load import Index, Load
-from ir.ops.map import Cast, Map
+from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.parts import joined, part_of, without_first
 from ir.ops.read import Read
 from ir.ops.recur import Before, Recur
@@ -152,8 +152,8 @@ def sampled(
 
 
 def _alone(program: Program, coordinates: Mapping[str, Array]) -> str:
-    """The longest axis of all outputs along which nothing is reduced, moved or stepped; empty
-    where there is none."""
+    """The longest axis that all that is computed has, and along which nothing is reduced, moved or
+    stepped; empty where there is none. What lacks it would have one rounding for all copies."""
     plain = Load | Map | Cast | Store | Reduce | Contract | Before | Recur
     bound = {*reduced_axes(program), *stepped_axes(program)}
     for node in program.nodes:
@@ -164,8 +164,11 @@ def _alone(program: Program, coordinates: Mapping[str, Array]) -> str:
             bound |= {*node.axes} - {*axes}
         elif not isinstance(node.op, plain):
             bound |= {*node.axes}
-    common = [set(store.axes) for _, store in program.stores()]
-    free = set.intersection(*common) - bound if common else set[str]()
+    computed = [
+        {*node.axes} for node in program.nodes
+        if not isinstance(node.op, Load | Constant | Iota) and is_float(node.dtype)
+    ]  # fmt: skip
+    free = set.intersection(*computed) - bound if computed else set[str]()
     return max(sorted(free), key=lambda axis: len(coordinates[axis]), default="")
 
 

@@ -145,7 +145,7 @@ def _straight(
     if row.name not in _SLOPES:
         return 0.0, None
     slope, beside = _SLOPES[row.name](value, result)
-    gap = np.asarray(slope * size)
+    gap = slope * size
     return gap, (beside * size <= _SMALL) & np.isfinite(gap)
 
 
