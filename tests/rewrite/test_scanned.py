@@ -1,0 +1,113 @@
+"""States whose steps are associative are scans; a state that a step has twice is met once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ir import Graph, maximum, minimum, recur, tanh, where
+from ir.inputs import drawn_inputs
+from ir.ops.recur import Before, Recur
+from ir.oracle import evaluate
+from ir.program import Program
+from ir.rewrite.scanned import met_once, rewritten
+from ir.tiles import Tile
+
+
+def _step(number: int, s: Tile, e: Tile, other: Tile) -> Tile:
+    ways = (
+        lambda: s * 0.9 + e,
+        lambda: maximum(s, e),
+        lambda: s * other + e * (1.0 - other),
+        lambda: e - s,
+        lambda: where(e > 0.3, s + e, s * 0.5),
+        lambda: minimum(e, s),
+        lambda: s + e,
+        lambda: (-(s - e)) / 2.0 + s * 0.25,
+        lambda: s + (e - s) * 0.3,
+    )
+    return ways[number]()
+
+
+def _drawn(rng: np.random.Generator) -> Program:
+    """One to three states, of inputs and of each other's steps."""
+    g = Graph("states")
+    t, b, c = g.axes(t=int(rng.integers(1, 9)), b=3, c=4)
+    tiles = [g.input(name, (t, b, c), "f32") for name in "xyz"] + [g.input("u", (b, t), "f32")]
+    begin = g.input("f", (b, c), "f32")
+    for number in range(int(rng.integers(1, 4))):
+        axes = (b, c) if rng.random() < 0.8 else (b,)
+        known = [tile for tile in tiles if {*tile.axes} <= {"t", *(axis.name for axis in axes)}]
+        first = (0.0, 1.5, begin)[int(rng.integers(3 if len(axes) == 2 else 2))]
+        s = g.state(t, axes, first)
+        e, other = (known[int(rng.integers(len(known)))] for _ in range(2))
+        new = _step(int(rng.integers(9)), s, e, other)
+        g.output(f"L{number}", recur(s, new), "f32", axes)
+        g.output(f"S{number}", new, "f32", (t, *axes))
+        g.output(f"B{number}", s * 2.0, "f32", (t, *axes))
+        tiles += [new, s + 1.0]
+    return g.program()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_scans_and_steps_give_the_same_numbers(seed: int) -> None:
+    program = _drawn(np.random.default_rng(seed))
+    inputs = drawn_inputs(program, seed)
+    wanted, found = evaluate(program, inputs), rewritten(program)
+    others = [met_once(program), *([found[1]] if found else [])]
+    for other in others:
+        for name, value in evaluate(other, inputs).items():
+            np.testing.assert_allclose(value, wanted[name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def _states(*steps: str) -> Program:
+    g = Graph("loop")
+    t, b = g.axes(t=6, b=5)
+    x = g.input("x", (t, b), "f32")
+    states = [g.state(t, (b,)) for _ in steps]
+    for number, (s, how) in enumerate(zip(states, steps, strict=True)):
+        before = states[number - 1]
+        new = {"tanh": tanh(s) + x, "other": before * 0.5 + x, "scan": s * 0.5 + x}[how]
+        recur(s, new)
+        g.output(f"S{number}", new, "f32", (t, b))
+    return g.program()
+
+
+def _loops(program: Program) -> int:
+    return sum(isinstance(node.op, Recur) for node in program.nodes)
+
+
+def test_a_step_that_is_no_scan_stays_a_step() -> None:
+    assert rewritten(_states("tanh")) is None
+    found = rewritten(_states("tanh", "scan"))
+    assert found is not None
+    assert _loops(found[1]) == 1
+
+
+def test_states_that_are_made_of_each_other_stay() -> None:
+    assert rewritten(_states("other", "other")) is None
+
+
+def test_a_state_that_memory_has_no_room_for_stays() -> None:
+    g = Graph("outer")
+    t, d, e = g.axes(t=64, d=32, e=32)
+    k, v = g.input("k", (t, d), "f32"), g.input("v", (t, e), "f32")
+    s = g.state(t, (d, e))
+    g.output("S", recur(s, s * 0.9 + k * v), "f32", (d, e))
+    assert rewritten(g.program()) is None
+
+
+def test_a_state_is_met_once() -> None:
+    g = Graph("mean")
+    t, b = g.axes(t=6, b=5)
+    x = g.input("x", (t, b), "f32")
+    s = g.state(t, (b,))
+    g.output("L", recur(s, s + (x - s) * 0.3), "f32", (b,))
+    made = met_once(g.program())
+    (before,) = [p for p, node in enumerate(made.nodes) if isinstance(node.op, Before)]
+    assert (
+        len([user for user in made.users(before) if not isinstance(made.nodes[user].op, Recur)])
+        == 1
+    )
+    once = _states("scan")
+    assert met_once(once) is once

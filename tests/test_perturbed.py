@@ -1,0 +1,88 @@
+"""Recurrences that meet themselves can be checked: what is off is looked up by drawn roundings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from explorer.expectation import HOST, Recipe
+from ir import Graph, exp, log, maximum, recur, reduce, relu, sigmoid, tanh
+from ir.inputs import drawn_inputs
+from ir.oracle import answers, sampled
+from ir.program import Program
+from ir.roundoff import ErrorModel
+from ir.shifts import unfelt
+
+STEPS = 300
+
+
+def _gated() -> Program:
+    g = Graph("gated")
+    t, b = g.axes(t=STEPS, b=24)
+    x, y = (g.input(name, (t, b), "f32") for name in "xy")
+    w, u = (g.input(name, (b,), "f32") for name in "wu")
+    s = g.state(t, (b,))
+    new = s + sigmoid(w * s + x) * (tanh(u * s + y) - s)
+    recur(s, new)
+    g.output("H", new, "f32", (t, b))
+    return g.program()
+
+
+def _in_f32(inputs: dict[str, np.ndarray]) -> np.ndarray:
+    x, y, w, u = (inputs[name].astype(np.float32) for name in "xywu")
+    h, one, found = np.zeros(24, np.float32), np.float32(1), []
+    for t in range(STEPS):
+        gate = one / (one + np.exp(-(w * h + x[t])))
+        h = h + gate * (np.tanh(u * h + y[t]) - h)
+        found.append(h)
+    return np.stack(found)
+
+
+def test_a_gated_recurrence_is_bounded_closely() -> None:
+    expected = Recipe(_gated(), seed=3).expected(0, HOST)
+    bounds = expected.bounds["H"]
+    width = np.asarray(bounds.high - bounds.low)
+    assert bounds.unbounded == 0
+    assert np.median(width) < 1e-4 * bounds.scale
+    assert width.max() < 1e-2 * bounds.scale
+    right = _in_f32(dict(expected.inputs))
+    assert not bounds.judge(right).detail
+    assert bounds.judge(right * np.float32(1.001)).detail
+
+
+def test_what_is_drawn_is_the_same_each_time() -> None:
+    program, model = _gated(), ErrorModel()
+    inputs = drawn_inputs(program, 1)
+    exact = {name: one.value for name, one in answers(program, inputs, model).items()}
+    first, second = (sampled(program, inputs, model, exact)["H"] for _ in range(2))
+    assert np.array_equal(first, second)
+    assert (first[-1] > 0).all()
+
+
+def test_a_long_forward_algorithm_stays_bounded() -> None:
+    g = Graph("hmm")
+    b, t, i, j = g.axes(b=2, t=700, i=16, j=16)
+    a, e = g.input("A", (i, j), "f32"), g.input("E", (b, t, j), "f32")
+    s = g.state(t, (b, j))
+    x = s.at(j=i) + a
+    m = reduce("max", x, over=i)
+    new = log(reduce("sum", exp(x - m), over=i)) + m + e
+    recur(s, new)
+    g.output("F", new, "f32", (b, t, j))
+    program = g.program()
+    answer = answers(program, drawn_inputs(program, 0), ErrorModel())["F"]
+    size = np.sqrt(np.square(answer.value).mean())
+    assert answer.reach.max() < 1e-3 * size
+
+
+def test_maxima_of_two_numbers_are_unfelt_where_they_only_keep_others_small() -> None:
+    g = Graph("three")
+    (i,) = g.axes(i=4)
+    a, b, c = (g.input(name, (i,), "f32") for name in "abc")
+    inner = maximum(a, b)
+    m = maximum(inner, c)
+    g.output("L", m + log(exp(a - m) + exp(b - m) + exp(c - m)), "f32", (i,))
+    assert unfelt(g.program()) == {m.position}
+    h = Graph("clamped")
+    (k,) = h.axes(k=4)
+    h.output("Y", relu(h.input("x", (k,), "f32")), "f32", (k,))
+    assert not unfelt(h.program())
