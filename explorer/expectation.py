@@ -39,6 +39,7 @@ _SHARE, _PIECES = 6, 64  # parts of a device's memory for an evaluation, and for
 _SMALLEST = 8 << 20
 _READ = 0.25  # of the passes over what is made, those over what a sum of products reads
 _VAGUE = 0.5  # of an output's size: by how much
+_LITTLE = 0.1  # of that size, up to which a trial tells how far it may be off
 _MANY = 0.1  # of its elements may be off where it is looked up by trial
 _BLIND = 0.5  # share of an output of which nothing is known that is too much to call it checked
 
@@ -170,8 +171,16 @@ def _wider(answer: Answer, other: Answer) -> Answer:
 
 
 def _nearer(answer: Answer, reach: Array) -> Answer:
-    """The exact values, as far around them as either way says that they may be off."""
-    return replace(answer, reach=np.minimum(answer.reach, reach))
+    """The exact values, as far around them as either way says that they may be off: by trial only
+    where that is little, for what is off by much may be anything in the next trial."""
+    nearer = (reach <= _LITTLE * _size_of(answer)) & (reach < answer.reach)
+    return replace(answer, reach=np.where(nearer, reach, answer.reach))
+
+
+def _size_of(answer: Answer) -> Array:
+    """The root of the mean square of an output's finite elements."""
+    size = np.abs(np.where(np.isfinite(answer.value), answer.value, 0.0))
+    return np.asarray(np.sqrt(np.square(size).mean()), like=size)
 
 
 def _placed(answer: Answer, xp: Any) -> Answer:
@@ -209,9 +218,7 @@ def _is_vague(answer: Answer) -> bool:
     """Whether many elements may be off by as much as the output's own size."""
     if answer.value.dtype.kind != "f" or not answer.value.size:
         return False
-    size = np.abs(np.where(np.isfinite(answer.value), answer.value, 0.0))
-    scale = _VAGUE * np.sqrt(np.square(size).mean())
-    return bool((answer.reach > scale).mean() > _MANY)
+    return bool((answer.reach > _VAGUE * _size_of(answer)).mean() > _MANY)
 
 
 def _refuse_blind(program: Program, bounds: Mapping[str, Bounds]) -> None:

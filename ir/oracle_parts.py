@@ -16,7 +16,7 @@ from ir.ops.reduce import Carry, Contract, Reduce
 from ir.program import Program
 
 if TYPE_CHECKING:
-    from ir.oracle import _Evaluation as Evaluation
+    from ir.evaluation import Evaluation
 
 
 def fused(program: Program, position: int) -> bool:

@@ -95,7 +95,8 @@ def _key(value: Tile, kind: str, behind: Tile) -> Tile:
     """The number that is larger where the value is (smaller, if `kind` is "min"); among equals,
     where more elements are `behind`."""
     if is_float(value.dtype):
-        value = cast(value, "f32") * (-1.0 if kind == "min" else 1.0) + 0.0  # -0 is 0
+        value = cast(value, "f32")
+        value = (-value if kind == "min" else value) + 0.0  # -0 is 0
         bits = _turned(bitcast(value, "i32"))
         high = cast(where(value == value, bits, _MOST), "i64")
     else:

@@ -168,7 +168,9 @@ def test_one_phase_keeps_its_names() -> None:
 def test_names_tell_phases_apart() -> None:
     program = built("mixture", {"m": 7, "n": 29, "k": 13})
     assert not phases_of(program)[0].plain
-    space = space_of(program)
+    forms = space_of(program).alternatives
+    assert forms is not None
+    space = forms.spaces["written"]
     assert {name.partition(".")[0] for name in space.names} == {
         f"p{n}" for n in range(len(phases_of(program)))
     }

@@ -48,7 +48,8 @@ def scalar_literal(value: float, scalar: str) -> str:
     if scalar in FORMATS:
         return f"0x{pattern(value, scalar):0{FORMATS[scalar].bits // 4}X}"
     if scalar not in ("f32", "f64"):
-        return str(int(value))
+        lowest = scalar == "i64" and int(value) == -(2**63)  # in C, its size is a number before
+        return f"({int(value) + 1} - 1)" if lowest else str(int(value))
     suffix = "f" if scalar == "f32" else ""
     if math.isnan(value):
         return f'__builtin_nan{suffix}("")'

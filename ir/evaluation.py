@@ -1,0 +1,276 @@
+"""The values of a program's nodes at some coordinates, each computed when it is asked for.
+
+Streamed reductions go block by block, states step by step. On the arrays of numpy, or of a library
+like it; with how far a right kernel may be off, or with drawn roundings, if that is asked. Knows no
+schedule and no target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ir.carried import advanced
+from ir.carries import carry_at, chained_carries, running_nodes
+from ir.dtypes import is_float
+from ir.errors import ProgramError
+from ir.floors import floors
+from ir.loops import Carried, handed_on, loops_by_node, read_outside
+from ir.ops.base import Array, Environment, Error, Op, TileArray
+from ir.ops.map import Cast, Map
+from ir.ops.parts import joined, part_of, without_first
+from ir.ops.reduce import Carry, Contract, Reduce
+from ir.ops.store import Store
+from ir.oracle_parts import Operands, fused, slices_of
+from ir.perturbed import Noise
+from ir.program import Program
+from ir.propagation import mapped
+from ir.roundoff import ErrorModel
+from ir.scalar import COMBINES
+from ir.shifts import unfelt
+from ir.steps import first_state, next_state
+
+PIECE = 8 << 20  # bytes that one intermediate of one piece may take
+STEPS = 64  # of a loop, of which what no state needs is computed at once
+
+
+def exact_dtype(name: str) -> type:
+    if name == "bool":
+        return np.bool_
+    return np.float64 if is_float(name) else np.int64
+
+
+def steps_of(elements: int) -> int:
+    """Of how many steps so many elements each are kept."""
+    return max(1, min(STEPS, PIECE // (8 * max(1, elements))))
+
+
+class Evaluation:
+    """Values of nodes at some coordinates. A narrowed evaluation asks its parent for the values
+    that do not vary over the narrowed axis, so that they are computed once."""
+
+    def __init__(
+        self, program: Program, arrays: Mapping[str, Array], coordinates: dict[str, Array],
+        block: int, model: ErrorModel | None = None, xp: Any = np, rounds: bool = False,
+        room: int = 4 * PIECE,
+    ) -> None:  # fmt: skip
+        self.program = program
+        self.room = room
+        self.arrays = arrays
+        self.coordinates = coordinates
+        self.block = block
+        self.model = model
+        self.xp = xp
+        self.rounds = rounds
+        self.known: dict[int, TileArray] = {}
+        self.parent: Evaluation | None = None
+        self.axis = ""
+        self.noise: Noise | None = None  # roundings are drawn, see `sampled`
+        self.left_out: frozenset[int] = frozenset()  # what zeros stand for, see `tried`
+        self.running: frozenset[int] = frozenset()
+        self.busy: set[int] = set()
+
+    def narrowed(self, axis: str, part: slice, running: frozenset[int] = frozenset()) -> Evaluation:
+        """The same at a part of `axis`; nodes in `running` have values of their own there."""
+        coordinates = {**self.coordinates, axis: self.coordinates[axis][part]}
+        child = Evaluation(
+            self.program, self.arrays, coordinates, self.block, self.model, self.xp, self.rounds,
+            self.room,
+        )  # fmt: skip
+        child.parent, child.axis, child.running = self, axis, running
+        child.left_out, child.noise = self.left_out, self.noise
+        return child
+
+    @cached_property
+    def loops(self) -> dict[int, Carried]:
+        """The loop that computes a node, of those that one does."""
+        return loops_by_node(self.program) if self.parent is None else self.parent.loops
+
+    def value(self, position: int) -> TileArray:
+        if position not in self.known:
+            node = self.program.nodes[position]
+            own = self.axis in node.axes or position in self.running
+            if self.parent is not None and not own:
+                return self.parent.value(position)
+            loop = self.loops.get(position)
+            if position in self.left_out:
+                self.known[position] = self._zeros(position)
+            elif isinstance(node.op, Carry):
+                self._stream(position)
+            elif loop is not None:
+                self.known.update(self._step_by_step(loop))
+            else:
+                self.known[position] = self._compute(position)
+        return self.known[position]
+
+    def _compute(self, position: int) -> TileArray:
+        """The value of a node that neither streams nor steps, its axes in the order of its type."""
+        parts = Operands(self, position).parts()
+        if len(parts) > 1:
+            tiles = [part.value(position) for part in parts]
+            return joined(tiles, parts[0].axis, self.program.nodes[position].axes, self.xp)
+        found, axes = self._found(position), self.program.nodes[position].axes
+        if found.axes == axes or set(found.axes) != set(axes):
+            return found
+        return TileArray(axes, found.aligned(axes), found.error_over(axes))
+
+    def _zeros(self, position: int) -> TileArray:
+        """What is computed elsewhere, as far as it has a shape."""
+        node, xp = self.program.nodes[position], self.xp
+        shape = tuple(len(self.coordinates[axis]) for axis in node.axes)
+        error = Error(xp.zeros(shape), xp.zeros(shape)) if is_float(node.dtype) else None
+        return TileArray(node.axes, xp.zeros(shape, exact_dtype(node.dtype)), error)
+
+    def _found(self, position: int) -> TileArray:
+        node = self.program.nodes[position]
+        shape = tuple(len(self.coordinates[axis]) for axis in node.axes)
+        if 0 in shape:
+            return TileArray(node.axes, self.xp.zeros(shape, exact_dtype(node.dtype)))
+        if isinstance(node.op, Reduce):
+            meant = self.reduced(position, node.op.kind, node.op.over)
+        else:
+            meant = self._meant(node.op, node.args)
+        if self.model is not None and position in unfelt(self.program):
+            return TileArray(meant.axes, meant.array)
+        if self._rounds_for_outputs(position):
+            return TileArray(meant.axes, meant.array, self.value(node.args[0]).error)
+        return meant
+
+    def _rounds_for_outputs(self, position: int) -> bool:
+        """Whether a node rounds for outputs alone, whose own rounding is known exactly."""
+        nodes = self.program.nodes
+        users = (nodes[user].op for user in self.program.users(position))
+        rounds = isinstance(nodes[position].op, Cast) and is_float(nodes[position].dtype)
+        return rounds and all(isinstance(op, Store) for op in users)
+
+    def _meant(self, op: Op, positions: Sequence[int]) -> TileArray:
+        """An op's meaning at those operands, and how far it may be off."""
+        args = [self.value(position) for position in positions]
+        types = [self.program.nodes[position].type for position in positions]
+        environment = self._environment()
+        environment.types = types
+        if self.model is not None and isinstance(op, Map):
+            environment.floors = [floors(self.program)[position] for position in positions]
+        exact = op.meaning(args, environment)
+        if self.model is None:
+            return exact
+        error = op.error(args, types, exact, environment, self.model)
+        if self.noise is not None:
+            return self.noise.moved(exact, error, f"{op.name} of {positions}")
+        return TileArray(exact.axes, exact.array, error)
+
+    def _environment(self) -> Environment:
+        return Environment(
+            self.program.scope, self.arrays, self.coordinates, self.model, self.xp, self.rounds
+        )
+
+    def reduced(self, position: int, kind: str, over: tuple[str, ...]) -> TileArray:
+        """The first operand of a reduction, reduced; a product is summed without forming it."""
+        node = self.program.nodes[position]
+        body = node.args[0]
+        if kind == "sum" and fused(self.program, body) and body not in self.known:
+            return self._meant(Contract(over, node.dtype), self.program.nodes[body].args)
+        return self._meant(Reduce(kind, over), (body,))
+
+    def applied(self, function: str, args: Sequence[TileArray], dtype: str) -> TileArray:
+        """A scalar function of tiles, with its error."""
+        exact = Map(function).meaning(args, self._environment())
+        if self.model is None:
+            return exact
+        error = mapped(function, args, exact, dtype, self.model)
+        if self.noise is not None:
+            return self.noise.moved(exact, error, function)
+        return TileArray(exact.axes, exact.array, error)
+
+    def _step_by_step(self, loop: Carried) -> dict[int, TileArray]:
+        """What others read of a loop: the values at all its points, and the states at the end.
+
+        Step after step it computes what the next state needs; what else is inside, of some steps
+        at once.
+        """
+        states = {b: first_state(self, b) for b, _ in loop.states}
+        nodes, steps = self.program.nodes, len(self.coordinates[loop.axis])
+        reads = read_outside(self.program, loop)
+        handed = handed_on(self.program, loop)
+        found: dict[int, list[TileArray]] = {position: [] for position in reads}
+        for part in slices_of(steps, math.ceil(steps / self._steps_at_once(loop.axis, handed))):
+            held: dict[int, list[TileArray]] = {position: [] for position in handed}
+            for point in range(part.start, part.stop):
+                step = _Steps(self, loop, slice(point, point + 1), states)
+                for position in handed:
+                    held[position].append(step.value(position))
+                with np.errstate(all="ignore"):
+                    states = {b: next_state(step, b, after) for b, after in loop.states}
+            known = {p: joined(held[p], loop.axis, nodes[p].axes, self.xp) for p in handed}
+            together = _Steps(self, loop, part, known)
+            for position in reads:
+                found[position].append(together.value(position))
+        ends = {after: without_first(states[b]) for b, after in loop.states}
+        if not steps:  # whose values have no element
+            return ends | {position: self._found(position) for position in reads}
+        return ends | {p: joined(found[p], loop.axis, nodes[p].axes, self.xp) for p in reads}
+
+    def _steps_at_once(self, axis: str, handed: Sequence[int]) -> int:
+        """Of how many steps the values that are handed on are kept."""
+        sizes = (
+            math.prod(len(self.coordinates[a]) for a in self.program.nodes[p].axes if a != axis)
+            for p in handed
+        )
+        return steps_of(sum(sizes))
+
+    def _stream(self, position: int) -> None:
+        """Evaluate all carries that advance together with the one at `position`."""
+        members = chained_carries(self.program, position)
+        axis = carry_at(self.program, position).axis
+        if self.busy & set(members):
+            raise ProgramError(f"{self.program.name}: a carry over {axis} needs its own end value")
+        self.busy.update(members)
+        running = running_nodes(self.program, members)
+        length = len(self.coordinates[axis])
+        step = self.block or max(1, math.ceil(length / 3))
+        states = {} if length else {member: self._untouched(member) for member in members}
+        for part in slices_of(length, math.ceil(length / step)):
+            child = self.narrowed(axis, part, running)
+            states = advanced(child, members, states)
+        self.known.update(states)
+        self.busy.difference_update(members)
+
+    def _untouched(self, member: int) -> TileArray:
+        """The state of a carry along an axis without a point."""
+        node = self.program.nodes[member]
+        value = COMBINES[carry_at(self.program, member).kind].identity
+        shape = tuple(len(self.coordinates[axis]) for axis in node.axes)
+        return TileArray(node.axes, self.xp.full(shape, value, exact_dtype(node.dtype)))
+
+
+class _Steps(Evaluation):
+    """What is inside a loop at some points of its axis, where `known` is: the states, for one."""
+
+    def __init__(
+        self, around: Evaluation, loop: Carried, place: slice, known: Mapping[int, TileArray]
+    ) -> None:
+        coordinates = {**around.coordinates, loop.axis: around.coordinates[loop.axis][place]}
+        super().__init__(
+            around.program, around.arrays, coordinates, around.block, around.model, around.xp,
+            around.rounds, around.room,
+        )  # fmt: skip
+        self.around, self.loop, self.place = around, loop, place
+        self.noise = around.noise
+        self.known.update(known)
+
+    @cached_property
+    def loops(self) -> dict[int, Carried]:
+        return self.around.loops
+
+    def value(self, position: int) -> TileArray:
+        if position not in self.known:
+            if position in self.loop.inside:
+                self.known[position] = self._compute(position)
+            else:
+                tile = self.around.value(position)
+                self.known[position] = part_of(tile, self.loop.axis, self.place)
+        return self.known[position]
