@@ -177,10 +177,10 @@ def _nearer(answer: Answer, reach: Array) -> Answer:
     return replace(answer, reach=np.where(nearer, reach, answer.reach))
 
 
-def _size_of(answer: Answer) -> Array:
+def _size_of(answer: Answer) -> Any:
     """The root of the mean square of an output's finite elements."""
-    size = np.abs(np.where(np.isfinite(answer.value), answer.value, 0.0))
-    return np.asarray(np.sqrt(np.square(size).mean()), like=size)
+    size = np.where(np.isfinite(answer.value), answer.value, 0.0)
+    return np.sqrt(np.square(size).mean())
 
 
 def _placed(answer: Answer, xp: Any) -> Answer:
