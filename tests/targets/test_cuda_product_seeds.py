@@ -1,0 +1,131 @@
+"""Products without tensor cores: seeds whose threads have several points of both axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ir import Graph, contract, maximum, operator, reduce
+from ir.inputs import random_inputs
+from ir.ops.base import Array
+from ir.program import Program
+from ir.space import Space
+from ir.targets.cuda.seeds.block_seeds import product_seeds
+from ir.targets.cuda.space.block import BlockKernel
+from ir.targets.cuda.space.engines import routes_of
+from tests.emulator.emulate import compiler
+from tests.judging import bounds_of
+from tests.targets.cuda_cases import BACKEND, HARDWARE, built
+from tests.targets.test_cuda_emulated import problems
+
+
+@operator
+def closest(g: Graph, m: int, n: int, k: int) -> None:
+    """The least sum of differences: no product of numbers, but every row meets every other."""
+    i, j, e = g.axes(m=m, n=n, k=k)
+    x, y = g.input("X", (i, e), "f32"), g.input("Y", (j, e), "f32")
+    apart = maximum(x - y, y - x)
+    g.output("D", reduce("sum", apart, over=e), "f32", (i, j))
+
+
+@operator
+def two(g: Graph, b: int, m: int, n: int, k: int) -> None:
+    """A product of each of a batch, that adds to a matrix."""
+    bb, i, j, e = g.axes(b=b, m=m, n=n, k=k)
+    x, y = g.input("X", (bb, i, e), "f64"), g.input("Y", (bb, e, j), "f64")
+    g.output("Z", contract(x, y, over=e) + g.input("C", (i, j), "f64"), "f64", (bb, i, j))
+
+
+def _matmul(**arguments: Any) -> Program:
+    return built("matmul", arguments)
+
+
+LARGE: dict[str, Program] = {
+    "square": _matmul(m=1024, n=1024, k=1024, dtype="f64"),
+    "turned": _matmul(m=1024, n=512, k=2048, dtype="f64", ta=True, tb=True),
+    "odd": _matmul(m=1000, n=777, k=555, dtype="f64"),
+    "batch": two.build(b=8, m=512, n=512, k=256),
+    "differences": closest.build(m=1024, n=1024, k=128),
+}
+
+
+def _block(program: Program) -> BlockKernel:
+    found = (kernel for route in routes_of(program, HARDWARE) for kernel in route.kernels)
+    return next(kernel for kernel in found if isinstance(kernel, BlockKernel))
+
+
+def _times(space: Space, rows: Array) -> Array:
+    """Estimates, as powers of two."""
+    assert space.features is not None
+    names, table = space.features(space.columns(rows))
+    found: Array = table[:, names.index("total.estimate")]
+    return found
+
+
+def _several(space: Space, rows: Array) -> Array:
+    """Which rows give a thread several points of both axes."""
+    columns = space.columns(rows)
+    found: Array = (columns["own.m"] > 1) & (columns["own.n"] > 1)
+    return found
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_best_seed_has_several_points_of_both_axes(name: str) -> None:
+    space = BACKEND.space(LARGE[name], HARDWARE)
+    rows = space.seed_rows(np.random.default_rng(0))
+    several, times = _several(space, rows), _times(space, rows)
+    assert several[times.argmin()]
+    assert 3 <= several.sum() < len(rows)
+    assert times[several].min() < times[~several].min() - 0.5
+
+
+def test_a_point_of_each_takes_ten_times_as_long() -> None:
+    space = BACKEND.space(LARGE["square"], HARDWARE)
+    rows = space.seed_rows(np.random.default_rng(0))
+    columns, times = space.columns(rows), _times(space, rows)
+    alone = (columns["own.m"] == 1) & (columns["own.n"] == 1)
+    assert times[alone].min() - times.min() > np.log2(10)
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_seeds_differ_and_a_thread_has_no_more_points_than_its_tile(name: str) -> None:
+    seeds = product_seeds(_block(LARGE[name]))
+    assert len({tuple(seed.items()) for seed in seeds}) >= 3
+    for seed in seeds:
+        points = {axis: int(seed[f"own.{axis}"]) for axis in "mnk"}
+        assert all(points[axis] <= int(seed[f"tile.{axis}"]) for axis in "mnk")
+        assert seed["lanes"] == "n" or points["m"] > 1
+        assert int(seed["vector"]) <= points[str(seed["lanes"])]
+
+
+def test_sums_of_which_no_two_axes_meet_have_none() -> None:
+    g = Graph("rows")
+    i, j = g.axes(i=512, j=512)
+    x = g.input("X", (i, j), "f32")
+    g.output("S", reduce("sum", x * x, over=j), "f32", (i,))
+    assert not product_seeds(_block(g.program()))
+
+
+SMALL = (
+    _matmul(m=70, n=50, k=33, dtype="f64"),
+    _matmul(m=64, n=96, k=40, dtype="f64", ta=True, tb=True),
+    two.build(b=2, m=40, n=36, k=20),
+    closest.build(m=45, n=70, k=24),
+)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("number", range(len(SMALL)))
+def test_their_kernels_are_right(number: int) -> None:
+    program, rng = SMALL[number], np.random.default_rng(number)
+    inputs, space = random_inputs(program, rng), BACKEND.space(program, HARDWARE)
+    wanted = bounds_of(program, inputs)
+    rows = space.seed_rows(rng)
+    rows = rows[_several(space, rows)]
+    for row in rows[rng.permutation(len(rows))[:3]]:
+        schedule = space.schedule(row)
+        kernel = BACKEND.lower(program, schedule, HARDWARE)
+        mode = int(rng.integers(16))
+        assert not problems(program, kernel, inputs, wanted, mode), schedule.to_json()
