@@ -72,9 +72,9 @@ class _Pool:
         """An exponential of what the shift keeps small, summed over columns where it has some."""
         scale = self.draw(st.sampled_from([1.0, 1.0, 2.0, -1.0]))
         found = exp((self.pick() - self.shift) * scale)
-        if "j" in found.axes and self.draw(st.booleans()):
-            return reduce("sum", found, over=self.j)
-        return found
+        over = {"i": self.i, "j": self.j}
+        axis = self.draw(st.sampled_from(["", "i", "j", "j"]))
+        return reduce("sum", found, over=over[axis]) if axis in found.axes else found
 
     def grown(self) -> Tile:
         """Of sums, products, quotients, roots and choices of such exponentials."""
@@ -83,21 +83,22 @@ class _Pool:
             "sum": lambda: one + other,
             "product": lambda: one * other,
             "quotient": lambda: one / other,
-            "root": lambda: sqrt(one * other),
+            "root": lambda: sqrt(one),
             "most": lambda: maximum(one, other),
             "clamped": lambda: maximum(one, 0.0),
             "pushed": lambda: maximum(one, 0.5),
             "chosen": lambda: where(one < other, one, other),
+            "patched": lambda: where(self.pick() > 0.0, one, 0.5),
             "cut": lambda: where(self.pick() > 0.0, one, 0.0),
         }
         return ways[self.draw(st.sampled_from(sorted(ways)))]()
 
     def result(self) -> Tile:
         """What may have lost the shift again."""
-        one, back = self.grown(), self.draw(st.sampled_from([1.0, 1.0, 2.0, 0.5]))
+        one, other = (self.powers() if self.draw(st.booleans()) else self.grown() for _ in range(2))
         if self.draw(st.booleans()):
-            return log(one) + self.shift * back
-        return one / self.grown()
+            return log(one) + self.shift * self.draw(st.sampled_from([1.0, 1.0, 2.0, 0.5]))
+        return one / other
 
 
 @st.composite
@@ -110,7 +111,7 @@ def _drawn(draw: st.DrawFn) -> Program:
     return pool.graph.program()
 
 
-@settings(max_examples=250)
+@settings(max_examples=500)
 @given(_drawn())
 def test_no_output_is_another_where_they_are_moved(program: Program) -> None:
     for position in unfelt(program):

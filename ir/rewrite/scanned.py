@@ -9,6 +9,7 @@ pieces meet, have to be numbers of the type.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -84,11 +85,13 @@ class _States:
             return False
         return self.bound(before, step) is not None or self.is_linear(before, step)
 
-    def places(self, before: int, position: int) -> int:
+    def places(self, before: int, step: int) -> int:
         """How often a state stands in a value that is made of it."""
-        if position == before or before not in self.within[position]:
-            return int(position == before)
-        return sum(self.places(before, arg) for arg in self.program.nodes[position].args)
+        counts = {before: 1}
+        for position in range(before + 1, step + 1):
+            args = self.program.nodes[position].args
+            counts[position] = sum(counts.get(arg, 0) for arg in args)
+        return counts.get(step, 0)
 
     def _behind(self, states: frozenset[int]) -> set[int]:
         """The states that these are made of, and they."""
@@ -109,21 +112,25 @@ class _States:
         free = len(others) == 1 and before not in self.within[others[0]]
         return others[0] if free and self.program.nodes[others[0]].dtype == node.dtype else None
 
-    def is_linear(self, before: int, position: int) -> bool:
+    def is_linear(self, before: int, step: int) -> bool:
         """Whether a value is a s + b, of numbers that are not rounded to a narrower type."""
+        linear = {before: self.program.nodes[before].dtype == "f32"}
+        for position in range(before + 1, step + 1):
+            if before in self.within[position]:
+                linear[position] = self._stays_linear(before, position, linear)
+        return linear.get(step, True)
+
+    def _stays_linear(self, before: int, position: int, linear: Mapping[int, bool]) -> bool:
+        """Whether a node is linear in a state, of which some of its operands are made."""
         node = self.program.nodes[position]
-        if position == before or before not in self.within[position]:
-            return node.dtype == "f32" or before not in self.within[position]
         if not isinstance(node.op, Map) or node.dtype != "f32":
             return False
         within = [before in self.within[arg] for arg in node.args]
-        linear = {
+        fits = {
             "add": True, "sub": True, "neg": True, "mul": sum(within) == 1,
             "div": not within[-1], "where": not within[0],
         }  # fmt: skip
-        if not linear.get(node.op.function, False):
-            return False
-        return all(self.is_linear(before, arg) for arg in node.args)
+        return fits.get(node.op.function, False) and all(linear.get(arg, True) for arg in node.args)
 
 
 class _Scans:
@@ -136,6 +143,7 @@ class _Scans:
         self.states, self.program, self.graph = states, states.program, graph
         self.made: dict[int, Tile] = {}
         self.scans: dict[int, Tile] = {}
+        self.lines: dict[tuple[int, int], Linear] = {}
         self.before = {states.steps[before]: before for before in found}
         self.found = found
 
@@ -224,6 +232,11 @@ class _Scans:
 
     def _linear(self, before: int, position: int) -> Linear:
         """a and b of a value that is a s + b."""
+        if (before, position) not in self.lines:
+            self.lines[before, position] = self._found_linear(before, position)
+        return self.lines[before, position]
+
+    def _found_linear(self, before: int, position: int) -> Linear:
         if position == before:
             return self.graph.constant(1.0, "f32"), None
         if before not in self.states.within[position]:

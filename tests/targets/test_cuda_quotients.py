@@ -157,6 +157,29 @@ def test_a_reciprocal_that_is_a_unit_off_does_not_show(
         assert _same(divide(x, y, off), x / y)
 
 
+def _middling(rng: np.random.Generator, side: int) -> tuple[Array, Array]:
+    """Quotients as near to the middle of two numbers as there are, above it or below."""
+    y = rng.integers(1 << 22, 1 << 23, COUNT) * 2 + 1
+    inverse = y.copy()
+    for _ in range(5):  # each doubles the bits that are right
+        inverse = inverse * (2 - y * inverse) % (1 << 25)
+    middle = side * inverse % (1 << 25)  # odd, and y times it lies beside a multiple of 2^25
+    x = (y * middle - side) >> 25
+    there = middle > 1 << 24
+    return x[there].astype(np.float32), y[there].astype(np.float32)
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+@pytest.mark.parametrize("off", [-1, 0, 1])
+def test_quotients_beside_the_middle_of_two_numbers(
+    divide: Callable[[Array, Array, int], Array], off: int, side: int
+) -> None:
+    x, y = _middling(np.random.default_rng(off + 3), side)
+    assert len(x) > COUNT // 3
+    few = y < np.float32(2**24 - 64)  # a reciprocal beside a power of two takes more than a step
+    assert _same(divide(x[few], y[few], off), x[few] / y[few])
+
+
 def test_quotients_at_ends_and_near_whole_numbers(
     divide: Callable[[Array, Array, int], Array],
 ) -> None:

@@ -99,6 +99,19 @@ def late(t: int = 14) -> Program:
     return g.program()
 
 
+def chosen(t: int = 9) -> Program:
+    """Steps that read one of two inputs, as a flag says."""
+    g = Graph("chosen")
+    b, time = g.axes(b=40, t=t)
+    flag = g.input("F", (b, time), "bool")
+    x, y = g.input("X", (b, time), "f32"), g.input("Y", (time, b), "f32")
+    s = g.state(time, (b,))
+    new = s * 0.5 + where(flag, x * 2.0, y)
+    recur(s, new)
+    g.output("S", new, "f32", (b, time))
+    return g.program()
+
+
 CASES: dict[str, Callable[[], Program]] = {
     "f32 x 16": lambda: rows("f32", 16),
     "f32 x 6": lambda: rows("f32", 6),
@@ -117,6 +130,7 @@ CASES: dict[str, Callable[[], Program]] = {
     "flagged": flagged,
     "doubles": doubles,
     "late": late,
+    "chosen": chosen,
 }
 
 
@@ -184,6 +198,7 @@ def test_rows_are_loaded_in_the_longest_words_that_they_are_made_of(name: str) -
 def test_what_a_condition_or_an_input_leads_to_is_loaded_in_its_step() -> None:
     assert [one.element.array for one in _held(_kernel(late()))] == ["Y"]
     assert [one.element.array for one in _held(_kernel(gathered()))] == ["P"]
+    assert [one.element.array for one in _held(_kernel(chosen()))] == ["F"]
 
 
 def test_memory_is_asked_for_what_later_turns_read_and_never_past_the_end() -> None:
