@@ -15,7 +15,6 @@ from functools import cached_property
 
 from ir.axes import Axis
 from ir.builder import Graph, cast, where
-from ir.errors import ProgramError
 from ir.folding import cumulative, recurrence
 from ir.ops.base import volume
 from ir.ops.map import Constant, Iota, Map
@@ -35,12 +34,7 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
     """The program with every such state as a scan, and the first one's node; None without."""
     states = _States(program)
     found = {before for before in states.steps if states.is_scan(before)}
-    if not found:
-        return None
-    try:
-        return min(found), _Scans(states, found, graft(program)).run()
-    except ProgramError:  # a state over axes that no step has
-        return None
+    return (min(found), _Scans(states, found, graft(program)).run()) if found else None
 
 
 def met_once(program: Program) -> Program:
@@ -200,10 +194,7 @@ class _Scans:
     def scan(self, before: int) -> Tile:
         """A state behind each step."""
         if before not in self.scans:
-            found = self._scan(before)
-            if set(found.axes) != set(self.program.nodes[before].axes):
-                raise ProgramError(f"state over {found.axes}")
-            self.scans[before] = found
+            self.scans[before] = self._scan(before)
         return self.scans[before]
 
     def _scan(self, before: int) -> Tile:
@@ -216,19 +207,26 @@ class _Scans:
             assert isinstance(op, Map)
             added = self.value(bound)
             added = where(self._is_first(axis), apply(op.function, first, added), added)
-            return cumulative(op.function, added, axis)
+            return cumulative(op.function, self._over(node.axes, added), axis)
         factor, addend = self._linear(before, step)
         if factor is None:
             factor = self.graph.constant(0.0, "f32")
         added = self.graph.constant(0.0, "f32") if addend is None else addend
         if self.program.nodes[node.args[0]].op != Constant(0.0, "f32"):
             added = where(self._is_first(axis), factor * first + added, added)
-        if axis.name not in (*added.axes, *factor.axes):
-            added = added + cast(self.graph.add(Iota(axis.name)), "f32") * 0.0
+        added = self._over(node.axes, added, factor)
         one, _ = self.graph.node(factor)
         if one == Constant(1.0, "f32"):
             return cumulative("sum", added, axis)
         return recurrence(factor, added, axis)
+
+    def _over(self, axes: tuple[str, ...], added: Tile, *others: Tile) -> Tile:
+        """What is added, with those of the axes that neither it nor the others have."""
+        there = {axis for tile in (added, *others) for axis in tile.axes}
+        for axis in axes:
+            if axis not in there:
+                added = added + cast(self.graph.add(Iota(axis)), added.dtype) * 0.0
+        return added
 
     def _linear(self, before: int, position: int) -> Linear:
         """a and b of a value that is a s + b."""

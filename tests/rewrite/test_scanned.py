@@ -88,6 +88,24 @@ def test_states_that_are_made_of_each_other_stay() -> None:
     assert rewritten(_states("other", "other")) is None
 
 
+def test_a_state_over_an_axis_that_its_step_lacks_is_a_scan_too() -> None:
+    g = Graph("alike")
+    t, b, c = g.axes(t=6, b=5, c=3)
+    x = g.input("x", (t, b), "f32")
+    for number, low in enumerate((False, True)):
+        s = g.state(t, (b, c))
+        new = minimum(s, x) if low else s * 0.5 + x
+        g.output(f"L{number}", recur(s, new), "f32", (b, c))
+        g.output(f"S{number}", new, "f32", (t, b, c))
+    program = g.program()
+    found, inputs = rewritten(program), drawn_inputs(program, 0)
+    assert found is not None
+    assert _loops(found[1]) == 0
+    wanted = evaluate(program, inputs)
+    for name, value in evaluate(found[1], inputs).items():
+        np.testing.assert_allclose(value, wanted[name], rtol=1e-6, err_msg=name)
+
+
 def test_a_state_that_memory_has_no_room_for_stays() -> None:
     g = Graph("outer")
     t, d, e = g.axes(t=64, d=32, e=32)

@@ -7,11 +7,8 @@ import pytest
 
 from ir import Graph, cast, floor, sqrt
 from ir.program import Program
-from ir.targets.cuda.seeds.block_seeds import TILED, product_seeds
-from ir.targets.cuda.space.block import BlockKernel
-from ir.targets.cuda.space.engines import routes_of
 from tests.emulator.emulate import compiler, emulate
-from tests.targets.cuda_cases import BACKEND, HARDWARE, built
+from tests.targets.cuda_cases import BACKEND, HARDWARE
 from tests.targets.test_cuda_emulated import arrays_of
 
 
@@ -68,20 +65,3 @@ def test_quotients_that_decide_are_to_nearest() -> None:
     there = ~np.isnan(wanted)
     assert np.array_equal(np.isnan(found), np.isnan(wanted))
     assert np.array_equal(found[there].view(np.uint32), wanted[there].view(np.uint32))
-
-
-def test_products_on_plain_units_have_seeds_of_tiles() -> None:
-    program = built("matmul", {"m": 512, "n": 512, "k": 512, "dtype": "f64"})
-    (kernel,) = routes_of(program, HARDWARE)[0].kernels
-    assert isinstance(kernel, BlockKernel)
-    seeds = product_seeds(kernel)
-    points = {(values["own.m"], values["own.n"]) for values in seeds}
-    assert {(first, last) for first, last, *_ in TILED} <= points
-    space = BACKEND.space(program, HARDWARE)
-    rows = space.seed_rows(np.random.default_rng(0))
-    assert space.features is not None
-    names, table = space.features(space.columns(rows))
-    times = table[:, names.index("total.estimate")]
-    columns = space.columns(rows)
-    alone = (columns["own.m"] == 1) & (columns["own.n"] == 1)
-    assert times[~alone].min() < times[alone].min() - 3  # powers of two

@@ -23,7 +23,6 @@ from ir.plain.code import (
     Call,
     Convert,
     Element,
-    Let,
     Loop,
     Name,
     PlainKernel,
@@ -100,7 +99,7 @@ def _always(
 ) -> Iterator[tuple[Element, Variables]]:
     """Reads that every step makes, with the loops around them that are written out."""
     for s in statements:
-        for value in (s.value,) if isinstance(s, Let) else scalars_of(s):
+        for value in scalars_of(s):
             yield from ((element, around) for element in _unguarded(value))
         if isinstance(s, Loop) and id(s) in unrolled:
             yield from _always(s.body, (*around, (s.variable, s.extent)), unrolled)

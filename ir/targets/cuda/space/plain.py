@@ -163,6 +163,7 @@ class PlainCudaKernel:
         found += [self._single(one) for one in others if {ALONE, one} <= self._stems]
         found += [self._of_blocks()] if self.whole.has_products else []
         found += [self._asking()] if self.whole.asks and self.whole.may_be_alone else []
+        found += [self._turns()] if len(self.whole.step_counts) > 1 else []
         found += [
             self._not_both(*both)
             for both in ((TEAM, BESIDE), (BESIDE, SHARE))
@@ -225,6 +226,19 @@ class PlainCudaKernel:
 
         needs = "what is asked for ahead is a block's"
         return Constraint(f"{alone} or {fetch}", needs, check, explain, reads=(alone, fetch))
+
+    def _turns(self) -> Constraint:
+        """Memory is asked for what later turns of a loop read, where turns are several steps."""
+        fetch, steps = self.name(FETCH), self.name(STEPS)
+
+        def check(columns: Columns) -> Any:
+            return ~columns.is_(fetch, True) | (columns[steps] > 1)
+
+        def explain(values: Mapping[str, Value]) -> str:
+            return f"{fetch}={values[fetch]} with {steps}={values[steps]}"
+
+        needs = "what is asked for ahead is for turns of several steps"
+        return Constraint(f"{steps} or {fetch}", needs, check, explain, reads=(steps, fetch))
 
     def _not_both(self, first: str, second: str) -> Constraint:
         """Points beside each other are of one block, whose lanes have one sum each."""
