@@ -118,7 +118,6 @@ class Recipe:
         say too little about the outputs.
         """
         from ir.inputs import drawn_inputs
-        from ir.oracle import answers, sampled
 
         inputs = drawn_inputs(self.program, self.seed * SETS + number, xp)
         given = means.of_set(number)
@@ -128,14 +127,10 @@ class Recipe:
         if means is STEPPED:
             read, where = {name: host(array) for name, array in inputs.items()}, np
         model = error_model(program, self.accumulations)
-        found = answers(program, read, model, picked, xp=where, room=means.piece)
+        found = _answers(program, read, model, picked, where, means.piece)
         for form in self.forms:
-            other = answers(form, inputs, model, picked, xp=xp, room=given.piece)
+            other = _answers(form, inputs, model, picked, xp, given.piece)
             found = {name: _wider(answer, other[name]) for name, answer in found.items()}
-        if any(map(_is_vague, found.values())):
-            exact = {name: answer.value for name, answer in found.items()}
-            reaches = sampled(program, read, model, exact, picked, xp=where, room=means.piece)
-            found = {name: _nearer(answer, reaches[name]) for name, answer in found.items()}
         picks, leaning = _picks(program, picked, xp), leaning_of(program, self.accumulations)
         bounds = {
             spec.name: Bounds.around(
@@ -160,6 +155,21 @@ class Recipe:
             for picked in (sample_axes(one, np.random.default_rng(self.seed), means),)
         ]
         return other if counts[1] < counts[0] else self.program
+
+
+def _answers(
+    program: Program, inputs: Mapping[str, Array], model: ErrorModel,
+    picked: Mapping[str, Array], xp: Any, piece: int,
+) -> dict[str, Answer]:  # fmt: skip
+    """What outputs are, and how far each may be off: by trial where the analysis says nothing."""
+    from ir.oracle import answers, sampled
+
+    found = answers(program, inputs, model, picked, xp=xp, room=piece)
+    if not any(map(_is_vague, found.values())):
+        return found
+    exact = {name: answer.value for name, answer in found.items()}
+    reaches = sampled(program, inputs, model, exact, picked, xp=xp, room=piece)
+    return {name: _nearer(answer, reaches[name]) for name, answer in found.items()}
 
 
 def _wider(answer: Answer, other: Answer) -> Answer:

@@ -49,6 +49,20 @@ def test_a_gated_recurrence_is_bounded_closely() -> None:
     assert bounds.judge(right * np.float32(1.001)).detail
 
 
+def test_what_a_form_may_be_off_is_kept() -> None:
+    """A kernel may compute an equal program that is off by more: no trial of the one as written
+    takes that away."""
+    g = Graph("sum")
+    t, b = g.axes(t=STEPS, b=24)
+    x, y = (g.input(name, (t, b), "f32") for name in "xy")
+    g.input("w", (b,), "f32"), g.input("u", (b,), "f32")
+    g.output("H", (x + 1e4 + y) - 1e4 - y, "f32", (t, b))
+    bounds = Recipe(_gated(), 3, (), (g.program(),)).expected(0, HOST).bounds["H"]
+    alone = Recipe(_gated(), 3).expected(0, HOST).bounds["H"]
+    width, narrow = (np.median(one.high - one.low) for one in (bounds, alone))
+    assert width > 10 * narrow
+
+
 def test_what_is_drawn_is_the_same_each_time() -> None:
     program, model = _gated(), ErrorModel()
     inputs = drawn_inputs(program, 1)
