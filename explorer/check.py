@@ -97,10 +97,11 @@ class Bounds:
 
     @property
     def unbounded(self) -> int:
-        """Elements that may be anything."""
+        """Elements of which nothing is known: any number as large as the output's usual ones is
+        right, of either sign."""
         if not is_float(self.dtype):
             return 0
-        return count(np.isinf(self.low) & np.isinf(self.high) & (self.low < self.high))
+        return count((self.low <= -self.scale) & (self.high >= self.scale))
 
     def judge(self, output: Array) -> Verdict:
         """Compare storage of `dtype` with the intervals."""

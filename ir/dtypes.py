@@ -149,7 +149,7 @@ def within(array: NDArray[Any], name: str) -> NDArray[Any]:
     wide = array.astype(np.float64, copy=False)
     if name in CODES and not CODES[name].infinite:
         return _saturated(wide, name)
-    over = np.abs(wide) >= _overflow(name)
+    over = np.abs(wide) >= overflow(name)
     return np.where(over, np.copysign(np.inf, wide), wide) if some(over) else wide
 
 
@@ -161,7 +161,7 @@ def _saturated(wide: NDArray[Any], name: str) -> NDArray[Any]:
     return np.where(np.isnan(wide), code.largest, inside) if name == "e2m1" else inside
 
 
-def _overflow(name: str) -> float:
+def overflow(name: str) -> float:
     """From where on a float rounds to infinity: half a step above the largest."""
     row = dtype_of(name)
     return (

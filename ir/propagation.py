@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ir.dtypes import STEPPED, holds, is_float, rounded, within
+from ir.dtypes import STEPPED, holds, is_float, overflow, rounded, within
 from ir.ops.base import Amount, Array, Error, TileArray, TileType
 from ir.ops.product import product_sum
 from ir.reduced import is_finite, some
@@ -173,7 +173,8 @@ def _ends(value: Array, size: Amount) -> list[Array]:
     if value.dtype.kind == "b":
         return [value ^ (size > 0)]
     if value.dtype.kind == "f":
-        return [value + size, value - size]
+        with np.errstate(invalid="ignore"):  # infinite, and off by anything
+            return [value + size, value - size]
     steps = np.clip(np.ceil(size), 0, 2.0**31).astype(np.int64)
     return [value + steps, value - steps]
 
@@ -242,22 +243,36 @@ def converted(arg: TileArray, result: TileArray, source: str, dtype: str) -> Err
     """The error of a cast on the way, which a kernel may round or not."""
     if dtype in STEPPED or not is_float(dtype):
         return _stepped(arg, result, dtype) if is_float(source) else arg.error
-    if not is_float(source):
+    if not is_float(source) or arg.error is None:
         return _sum(arg.error, _unheld(arg.array, source, dtype))
     narrower = FORMATS[dtype].precision < FORMATS[source].precision
-    return _sum(arg.error, rounded_to(arg.array, dtype)) if narrower else arg.error
+    if not narrower:
+        return arg.error
+    off = reach(arg.error)
+    kept = _saturated(arg.array, off, arg.error, dtype)
+    return _sum(kept, rounded_to(arg.array, dtype, off))
+
+
+def _saturated(value: Array, off: Amount, error: Error, dtype: str) -> Error:
+    """An error behind a cast: none of what is the largest number either way."""
+    form = FORMATS[dtype]
+    if not form.saturates:
+        return error
+    with np.errstate(invalid="ignore"):
+        inside = ~(np.abs(value) - off > form.largest)
+    return Error(np.where(inside, error.wide, 0.0), np.where(inside, error.spread, 0.0))
 
 
 def _unheld(value: Array, source: str, dtype: str) -> Error | None:
-    """The error of rounding whole numbers that a float type does not have."""
+    """The error of rounding exact numbers, where a float type does not have them."""
     if holds(dtype, source):
         return None
     real = _real(value)
+    found = rounded_to(real, dtype)
     with np.errstate(all="ignore"):
         inexact = (rounded(real, dtype) != real) & (np.abs(real) <= FORMATS[dtype].largest)
-    if not some(inexact):
+    if not some(inexact | (found.wide > 0)):
         return None
-    found = rounded_to(real, dtype)
     return Error(found.wide, np.where(inexact, found.spread, 0.0))
 
 
@@ -271,14 +286,23 @@ def _stepped(arg: TileArray, result: TileArray, dtype: str) -> Error | None:
         return Error(np.maximum(*(_apart(end, result.array) for end in ends)))
 
 
-def rounded_to(value: Array, dtype: str) -> Error:
-    """The error of rounding to the neighbouring numbers of `dtype`, independent at each element."""
+def rounded_to(value: Array, dtype: str, off: Amount = 0.0) -> Error:
+    """The error of rounding to the neighbouring numbers of `dtype`, independent at each element.
+
+    Values may be `off`: one beside the largest number is infinite, or is not. Types with the
+    exponents of f32 may have its range where they are held in registers.
+    """
     form, size = FORMATS[dtype], np.abs(value)
     with np.errstate(all="ignore"):
         half = form.half_unit(size)
-        beyond = size - form.largest
-        lost = np.where(beyond > half, beyond if form.saturates else np.inf, 0.0)
-    return Error(_bounded(lost, value), _bounded(half * half / 3, value))
+    spread = _bounded(half * half / 3, value)
+    if form.saturates:
+        return Error(0.0, np.where(size > form.largest, 0.0, spread))
+    end = form.largest if form.lowest == FORMATS["f32"].lowest else np.inf
+    with np.errstate(all="ignore"):
+        astray = np.abs(size - overflow(dtype)) <= off + FORMATS["f32"].unit * size
+        lost = np.where(astray | (size > end), np.inf, 0.0)
+    return Error(_bounded(lost, value), spread)
 
 
 # --- sums ---------------------------------------------------------------------------------------

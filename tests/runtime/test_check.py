@@ -230,6 +230,21 @@ def test_programs_that_cannot_be_checked_are_told_so_with_the_fix() -> None:
     assert tame.bounds["Y"].unbounded == 0
 
 
+@operator
+def residue(g: Graph, n: int, large: float) -> None:
+    """Y = (X + large) - large: of X no more than the sum of both keeps."""
+    axis = g.axis("n", n)
+    x = g.input("X", (axis,), "f32", values=uniform(-1, 1))
+    g.output("Y", (x + large) - large)
+
+
+def test_an_interval_that_holds_all_usual_numbers_is_none() -> None:
+    with pytest.raises(Uncheckable, match=r"residue: 100% of Y may be anything.*values="):
+        Recipe(residue.build(n=50, large=3e7), 0).expected(0, HOST)
+    kept = Recipe(residue.build(n=50, large=3e3), 0).expected(0, HOST)
+    assert kept.bounds["Y"].unbounded == 0
+
+
 @pytest.mark.parametrize("dtype", sorted(WHOLE_BYTES))
 def test_what_combines_with_what_was_there_is_right_with_one_poison_at_most(dtype: str) -> None:
     exact = np.ones(8, bool if dtype == "bool" else float)

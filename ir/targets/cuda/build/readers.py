@@ -10,11 +10,14 @@ import math
 from ir.dtypes import compute_dtype, is_float
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.reduce import Contract
 from ir.ops.store import Store
 from ir.program import Program
+from ir.roundoff import FORMATS
 from ir.scalar import scalar_function
 from ir.stages import is_reduction
 
+LIMITED = ("f16", "e4m3")  # types whose casts need not round in registers, and lack numbers of f32
 _DECIDING = frozenset({"floor", "ceil", "trunc", "round", "bitcast", "lt", "le", "eq"})
 
 
@@ -136,6 +139,27 @@ def only_stored(program: Program) -> frozenset[int]:
         if is_reduction(node) and _stays(program, position, frozenset(node.axes)):
             found.add(position)
     return frozenset(found)
+
+
+def narrows(program: Program, position: int) -> bool:
+    """Whether a value is a cast to a float type that lacks numbers of the type it comes from."""
+    node = program.nodes[position]
+    if not isinstance(node.op, Cast) or node.dtype not in LIMITED:
+        return False
+    source = program.nodes[node.args[0]].dtype
+    return not is_float(source) or FORMATS[source].largest > FORMATS[node.dtype].largest
+
+
+def read_narrowed(program: Program) -> frozenset[int]:
+    """Such casts that others read than stores and products, which limit what they pack."""
+    return frozenset(
+        position
+        for position in range(len(program.nodes))
+        if narrows(program, position)
+        and not all(
+            isinstance(program.nodes[user].op, Store | Contract) for user in program.users(position)
+        )
+    )
 
 
 def _stays(program: Program, position: int, axes: frozenset[str]) -> bool:

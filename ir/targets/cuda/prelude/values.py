@@ -186,6 +186,11 @@ TW_INLINE f32 tw_gelu(f32 x) {
   p = fmaf(a, p, -1.0f);
   return fmaf(-a, tw_exp2(p), fmaf(0.5f, fabsf(x), 0.5f * x));
 }
+//@ tw_within_f16
+// Infinite from half a step above the largest number on.
+TW_INLINE f32 tw_within_f16(f32 x) { return fabsf(x) >= 65520.0f ? x * TW_INF : x; }
+//@ tw_within_e4m3
+TW_INLINE f32 tw_within_e4m3(f32 x) { return tw_least(tw_most(x, -448.0f), 448.0f); }
 //@ tw_from_bf16
 TW_INLINE f32 tw_from_bf16(u32 bits) { return __int_as_float((i32)(bits << 16)); }
 //@ tw_from_f16

@@ -18,7 +18,14 @@ from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.ranges import shifts_inside
 from ir.scalar import COMBINES, running_bound
 from ir.stages import is_reduction, reduced_axes
-from ir.targets.cuda.build.readers import behind_decisions, gelu_of, only_stored, stated_inverse
+from ir.targets.cuda.build.readers import (
+    behind_decisions,
+    gelu_of,
+    narrows,
+    only_stored,
+    read_narrowed,
+    stated_inverse,
+)
 from ir.targets.cuda.layouts.meetings import meetings
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.exponents import exponent_text, shifted_exponent
@@ -46,6 +53,10 @@ class Evaluator(Transfers):
     def delicate(self) -> frozenset[int]:
         """Values of which the last bit decides, as something whole is made of them."""
         return behind_decisions(self.program)
+
+    @cached_property
+    def read_narrowed(self) -> frozenset[int]:
+        return read_narrowed(self.program)
 
     # -- values
 
@@ -148,7 +159,8 @@ class Evaluator(Transfers):
             return self.coordinate(node.op.axis, point)
         if isinstance(node.op, Cast):
             inner = self.scalar(node.args[0], point, memo)
-            return scalars.convert(inner, self.nodes[node.args[0]].dtype, node.dtype)
+            text = scalars.convert(inner, self.nodes[node.args[0]].dtype, node.dtype)
+            return scalars.within(text, node.dtype) if position in self.read_narrowed else text
         assert isinstance(node.op, Map), node.op
         if node.op.function == "where" and node.args[0] in self.assumed:
             return self.scalar(node.args[1], point, memo)
@@ -264,10 +276,7 @@ class Evaluator(Transfers):
             self.ready(root, tuple(axes))
         with self.each(self.own(axes)) as point:
             memo: dict[int, str] = {}
-            parts = [
-                scalars.convert(self.scalar(r, point, memo), self.nodes[r].dtype, node.dtype)
-                for r in roots
-            ]
+            parts = [self._term(root, point, memo, node.dtype) for root in roots]
             value = " * ".join(parts)
             if len(parts) == 2 and node.dtype == "i64":
                 value = scalars.apply("mul", node.dtype, parts, node.dtype)
@@ -280,6 +289,13 @@ class Evaluator(Transfers):
                 return
             combined = self.combine(self.kind(position), target, value, node.dtype)
             self.w.line(f"{target} = {combined};")
+
+    def _term(self, root: int, point: Point, memo: dict[int, str], dtype: str) -> str:
+        """What a reduction takes of one point, in its own type."""
+        text = self.scalar(root, point, memo)
+        if narrows(self.program, root) and root not in self.read_narrowed:
+            text = scalars.within(text, self.nodes[root].dtype)
+        return scalars.convert(text, self.nodes[root].dtype, dtype)
 
     def gone(self, position: int) -> frozenset[str]:
         """Axes of a reduction's body that its result lacks."""

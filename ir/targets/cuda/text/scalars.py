@@ -159,6 +159,11 @@ def convert(expression: str, source: str, target: str) -> str:
     return f"{cast}{expression}" if before != after or narrow else expression
 
 
+def within(expression: str, dtype: str) -> str:
+    """A number that registers hold, with the range of the float type f16 or e4m3."""
+    return f"tw_within_{dtype}({expression})"
+
+
 def _low_bits(expression: str, dtype: str) -> str:
     """The low bits of an i32 as a number of an integer dtype narrower than a byte."""
     row = dtype_of(dtype)
