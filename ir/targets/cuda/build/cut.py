@@ -41,6 +41,7 @@ from ir.targets.cuda.build.products import (
 from ir.tiles import Tile
 
 WGMMA, MMA, FMA = "wgmma", "mma", "fma"  # what computes the products of matrices
+FORMED = "wgmma_formed"  # wgmma with operands that other threads make in shared memory
 RS = "wgmma_rs"  # wgmma with an operand that its threads compute in registers
 WHOLE = 256  # longest reduction that a kernel repeats for every block of a later one
 

@@ -21,7 +21,17 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
-from ir.targets.cuda.build.cut import FMA, MMA, RS, WGMMA, cut_program, has_products, part_name
+from ir.targets.cuda.build.cut import (
+    FMA,
+    FORMED,
+    MMA,
+    RS,
+    WGMMA,
+    cut_program,
+    has_products,
+    part_name,
+)
+from ir.targets.cuda.build.formed import Former, absorbed
 from ir.targets.cuda.build.products import HELD
 from ir.targets.cuda.grid.overlap import NAME, PREFETCH, early_decision, starts_early
 from ir.targets.cuda.launch import Launch, placed, plan_json
@@ -45,13 +55,13 @@ from ir.targets.cuda.space.splits import (
     split_program,
     translated,
 )
-from ir.targets.cuda.space.tensor import RegisterKernel, TensorKernel
+from ir.targets.cuda.space.tensor import FormedKernel, RegisterKernel, TensorKernel
 from ir.targets.cuda.space.tensor_tiles import CLUSTERS
 from ir.targets.cuda.text.scalars import table_text
 
 AnyKernel = BlockKernel | TensorKernel | MmaKernel | PlainCudaKernel
 KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {
-    WGMMA: TensorKernel, RS: RegisterKernel, MMA: MmaKernel,
+    WGMMA: TensorKernel, RS: RegisterKernel, MMA: MmaKernel, FORMED: FormedKernel,
 }  # fmt: skip
 MANY = 1 << 30
 LIGHT = 64  # operations for each byte of traffic, up to which plain units may keep up with memory
@@ -102,15 +112,23 @@ def _phase_kernels(
     for way in ways:
         if fallen is not None and way is EVERYWHERE:
             break
-        parts = cut_program(phase.program, engine=engine, taken=taken, **way)
+        cut = WGMMA if engine == FORMED else engine
+        parts = cut_program(phase.program, engine=cut, taken=taken, **way)
+        pairs: tuple[tuple[Program, tuple[Former, ...]], ...] = tuple((p, ()) for p in parts)
+        if engine == FORMED:
+            pairs = absorbed(parts, frozenset(spec.name for spec in program.tensors) | taken)
+            if not any(formed for _, formed in pairs):
+                problem = "no operand is formed on its way"
+                continue
+            parts = tuple(part for part, _ in pairs)
         start = 0 if first is None and len(parts) > 1 else first
         if first is not None:
             parts = tuple(_named(program, part, first + n) for n, part in enumerate(parts))
         try:
             marks = [_mark(start, number) for number in range(len(parts))]
             kernels = tuple(
-                _kernel(part, mark, hardware, engine)
-                for part, mark in zip(parts, marks, strict=True)
+                _kernel(part, mark, hardware, engine, formed)
+                for part, mark, (_, formed) in zip(parts, marks, pairs, strict=True)
             )
             if not all(map(_holds_its_outputs, kernels)):
                 continue
@@ -189,8 +207,13 @@ def is_light(program: Program) -> bool:
     return program.flops <= LIGHT * program.bytes
 
 
-def _kernel(part: Program, mark: str, hardware: Hardware, engine: str) -> AnyKernel:
+def _kernel(
+    part: Program, mark: str, hardware: Hardware, engine: str, formed: tuple[Former, ...] = ()
+) -> AnyKernel:
     """On an engine; what it refuses on the tensor cores of every card, then on plain units."""
+    if formed:
+        return _formed_kernel(part, mark, hardware, formed)
+    engine = WGMMA if engine == FORMED else engine
     for kind in dict.fromkeys((engine, MMA) if engine in KINDS else ()):
         found = _tensor_kernel(part, mark, hardware, kind)
         if found is not None:
@@ -202,8 +225,18 @@ def _kernel(part: Program, mark: str, hardware: Hardware, engine: str) -> AnyKer
 def _tensor_kernel(part: Program, mark: str, hardware: Hardware, engine: str) -> AnyKernel | None:
     """The kernel on tensor cores, if there is one: ways to cut a program have parts in common."""
     with suppress(Refusal):
-        return _with_schedules(KINDS[engine](part, mark, hardware))
+        kind = KINDS[engine]
+        assert kind is not FormedKernel
+        return _with_schedules(kind(part, mark, hardware))
     return None
+
+
+@lru_cache(maxsize=256)
+def _formed_kernel(
+    part: Program, mark: str, hardware: Hardware, formed: tuple[Former, ...]
+) -> AnyKernel:
+    """The kernel that forms its operands; Refusal if there is none."""
+    return _with_schedules(FormedKernel(part, mark, hardware, formed))
 
 
 def _block_kernel(part: Program, mark: str, hardware: Hardware) -> AnyKernel:

@@ -24,7 +24,9 @@ from ir.targets.cuda.build.products import Product, depends_on_reduction, volume
 from ir.targets.cuda.build.readers import loaded_late
 from ir.targets.cuda.grid.batching import sharers
 from ir.targets.cuda.grid.raster import PATCHES
+from ir.targets.cuda.layouts.frame import GROUP
 from ir.targets.cuda.layouts.operands import LINE
+from ir.targets.cuda.plans.planning import FORMERS
 from ir.targets.cuda.plans.tensor_plan import RESIDENT, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names
 from ir.targets.cuda.seeds.tensor_waves import L2_BYTES_PER_CLOCK, MACS_PER_CLOCK
@@ -44,6 +46,8 @@ STREAM_LOSS = 0.05  # share of a stream's time that its cut tiles cost, as measu
 EXCHANGE_CLOCKS = 600.0  # of barriers between the blocks of a cluster that exchange sums
 EXCHANGE_FACTOR = 3.5  # their bytes take as many times those of L2, as measured on an H200
 THREADS_PER_PROCESSOR = 2048.0
+FORM_WORK = 1.0  # operations for a point of an operand that is formed, beside its own
+FORM_CLOCKS = 2.0  # from one of a warp to its next
 TRIP_CLOCKS = 600.0  # of a step of a walk: its loads' latency
 
 
@@ -61,6 +65,7 @@ class TensorCosts(TensorStreams):
     def __init__(self, kernel: TensorKernel) -> None:
         self.program, self.mark, self.hardware = kernel.program, kernel.mark, kernel.hardware
         self.roles, self.swapped = kernel.roles, kernel.swapped
+        self.formed, self.moved = kernel.formed, kernel.moved
 
     def table(self, columns: Columns) -> Table:
         """Features of the kernel, and under "clocks" and "traffic" estimates of its time."""
@@ -150,6 +155,20 @@ class TensorCosts(TensorStreams):
         again = array_of(self._consumers(columns, "columns"))
         return rows * walk * work * again / LANES_PER_CLOCK
 
+    def _forming(self, columns: Columns, walk: Array) -> Array:
+        """Clocks that a block's operands are formed in, by groups of their own."""
+        if not self.formed:
+            return np.zeros(columns.rows)
+        work = 0.0
+        for former in self.formed:
+            ((_, store),) = former.program.stores()
+            fixed = {*self.roles.walked, *self.roles.batch}
+            points = volume(self.program, tuple(a for a in store.axes if a not in fixed))
+            made = (n for n in former.program.nodes if not isinstance(n.op, Store))
+            work += points * (FORM_WORK + sum({*n.axes} == {*store.axes} for n in made))
+        lanes = GROUP * array_of(self._value(columns, FORMERS))
+        return walk * work * FORM_CLOCKS / lanes
+
     def _cluster(self, columns: Columns) -> tuple[Array, Array]:
         name = self.name("cluster")
         shapes = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "8x1", "1x8")
@@ -196,7 +215,8 @@ class TensorCosts(TensorStreams):
         folding = rows * wide * walk * self._fold_work / LANES_PER_CLOCK
         busy = macs + np.where(self._is_straight(columns), folding, folding / 2)  # one of two waits
         blocks = array_of(self._value(columns, RESIDENT))
-        step = blocks * np.maximum(np.maximum(busy, fetched), computing)
+        made = self._forming(columns, walk)
+        step = blocks * np.maximum(np.maximum(busy, fetched), np.maximum(computing, made))
         tile = steps * np.maximum(step, CHAIN_CLOCKS if self.roles.inner else 0.0)
         stored = rows * wide * self._stored_bytes() / L2_BYTES_PER_CLOCK
         waves = tiles / sms / blocks
@@ -283,7 +303,7 @@ class TensorCosts(TensorStreams):
         wave = operands * length
         fits = wave <= 0.7 * self.hardware["l2_bytes"]
         again = np.ceil(tiles / in_flight) * wave
-        least = float(self.program.bytes)
+        least = float(self.moved)
         most = 8 * least if not self.roles.batch else 64 * least
         return np.where(fits, np.minimum(again, 2 * least), np.minimum(again, most)) + least
 

@@ -15,6 +15,7 @@ from math import prod
 from ir.kernel.passes import after_each
 from ir.kernel.passes.roles import CONSUMERS, PRODUCER
 from ir.kernel.tile_kernel import BLOCK, Do, Loop
+from ir.ops.base import TensorSpec
 from ir.program import Program
 from ir.targets.cuda.build.tensor_kernel import build, passes_of, passes_over
 from ir.targets.cuda.grid.merging import Meeting
@@ -23,9 +24,11 @@ from ir.targets.cuda.grid.tensor_exchange import Exchange
 from ir.targets.cuda.grid.tensor_grid import TensorGrid
 from ir.targets.cuda.grid.tensor_merge import hand_over_of, meeting_of, rooms_of
 from ir.targets.cuda.launch import Launch, Parameter
+from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.lower.tensor_consumer import ConsumerPrinter
 from ir.targets.cuda.lower.tensor_evaluate import TensorEvaluator
+from ir.targets.cuda.lower.tensor_former import FormerPrinter
 from ir.targets.cuda.lower.tensor_producer import ProducerPrinter
 from ir.targets.cuda.plans.tensor_plan import GROUP, Plan, Ring
 from ir.targets.cuda.text import scalars
@@ -54,6 +57,7 @@ class TensorLowering:
         printer = ConsumerPrinter(self)
         consumer = printer.role(self.kernel.role(CONSUMERS))
         producer = ProducerPrinter(self).role(self.kernel.role(PRODUCER))
+        formers = FormerPrinter(self).role(self.kernel.role(PRODUCER))
         registers = printer.e.scratch_registers
         shared = self.plan.memory.offsets["scratch"] + self.plan.memory.scratch_bytes(registers)
         w = Writer()
@@ -62,12 +66,15 @@ class TensorLowering:
         self._prologue(w)
         with w.block("if (group == 0)"):
             w.lines += producer.lines
+        if self.plan.formed:
+            with w.block(f"else if (group > {self.plan.consumers})"):
+                w.lines += formers.lines
         with w.block("else"):
             w.lines += consumer.lines
         if self.plan.cluster_blocks > 1:
             w.line("tw_cluster_sync();")
-        pointed = consumer.pointed | producer.pointed
-        tensors = [spec for spec in self.program.tensors if text_name(spec.name) in pointed]
+        pointed = consumer.pointed | producer.pointed | formers.pointed
+        tensors = [spec for spec in self._tensors() if text_name(spec.name) in pointed]
         parameters = [*self.maps.values(), *(Parameter(spec.name) for spec in tensors)]
         words = [f"const __grid_constant__ tw_tensor_map {name}" for name in self.maps]
         for spec in tensors:
@@ -95,6 +102,13 @@ class TensorLowering:
             rooms=rooms,
             early=self.plan.early,
         )
+
+    def _tensors(self) -> Iterator[TensorSpec]:
+        """What the kernel may read or write in memory, each once."""
+        made = {former.tensor for former in self.plan.formed}
+        programs = (self.program, *(former.program for former in self.plan.formed))
+        every = {spec.name: spec for one in programs for spec in one.tensors}
+        return (spec for name, spec in every.items() if name not in made)
 
     # -- tiles of the grid
 
@@ -125,12 +139,39 @@ class TensorLowering:
             readers = groups * plan.cluster_size * plan.releases
             for ring in plan.rings:
                 with w.block(f"for (i32 slot = 0; slot < {ring.stages}; slot++)"):
-                    w.line(f"tw_barrier_init({self.full(ring, 'slot')}, 1);")
-                    w.line(f"tw_barrier_init({self.empty(ring, 'slot')}, {readers});")
+                    for barrier, arrivals in self._barriers(ring, readers):
+                        w.line(f"tw_barrier_init({barrier}, {arrivals});")
             if plan.exchanges:
                 Exchange(plan).make_barriers(w)
             w.line("tw_fence_barrier_init();")
         w.line("tw_cluster_sync();" if plan.cluster_blocks > 1 else "tw_sync();")
+
+    def _barriers(self, ring: Ring, readers: int) -> Iterator[tuple[str, int]]:
+        """The barriers of a slot, with the arrivals that they wait for."""
+        plan = self.plan
+        warps = plan.formers * (GROUP // WARP) if plan.formed_in(ring) else 0
+        yield self.full(ring, "slot"), warps + bool(plan.copied(ring))
+        yield self.empty(ring, "slot"), readers
+        if warps:
+            yield self.source_full(ring, "slot"), 1
+            yield self.source_empty(ring, "slot"), warps
+
+    def source_full(self, ring: Ring, stage: str) -> str:
+        """Of the tiles that a ring's are formed of."""
+        at = self.plan.memory.offsets["sources"]
+        for other in self.plan.rings:
+            if other is ring:
+                break
+            at += 16 * other.stages if self.plan.formed_in(other) else 0
+        return f"smem + {at} + 8 * {stage}"
+
+    def source_empty(self, ring: Ring, stage: str) -> str:
+        return f"{self.source_full(ring, stage)} + {8 * ring.stages}"
+
+    def source_slot(self, ring: Ring, operand: OperandTile, source: OperandTile, stage: str) -> str:
+        """Where the tile lies that an operand is formed of."""
+        at = self.plan.memory.offsets[f"source.{operand.position}"]
+        return f"smem + {at} + {stage} * {source.pitch}"
 
     def _ring_start(self, ring: Ring) -> int:
         at = self.plan.memory.offsets["barriers"]
@@ -288,9 +329,12 @@ class TensorLowering:
     ) -> Iterator[tuple[str, int, list[str]]]:
         """Tensor map, place and coordinates of this block's share of every panel of a tile; of what
         is copied in pieces, of each of them."""
-        parameter = operand.parameter(self.plan.peers(operand), self.plan.promotion)
+        first, peers = "", 1
+        if operand.spec.name in self.program.scope.tensors:  # not what others are formed of
+            first, peers = first_line(self.plan, operand), self.plan.peers(operand)
+        parameter = operand.parameter(peers, self.plan.promotion)
         name = self.map_name(operand.spec.name, parameter)
-        first, lines = first_line(self.plan, operand), operand.panel_bytes // operand.times
+        lines = operand.panel_bytes // operand.times
         for panel, piece in product(range(operand.panels), range(operand.times)):
             at = panel * operand.panel_bytes + piece * lines
             yield name, at, operand.coordinates(origins, panel, first, piece)

@@ -16,6 +16,7 @@ from ir.kernel.tile_kernel import (
     Statement,
     Sync,
 )
+from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.tensor_kernel import L2, TMA
 from ir.targets.cuda.grid.multicast import peer_mask, peer_rank
 from ir.targets.cuda.layouts.operands import OperandTile
@@ -88,12 +89,20 @@ class ProducerPrinter(Printer):
             return
         w, ring = self.w, self.lowering.ring(one.of)
         stage, phase = f"{ring.name}_slot", f"{ring.name}_phase"
+        copied, formed = self.plan.copied(ring), self.plan.formed_in(ring)
         if one.kind == FREE:
             cluster = "_cluster" if self.plan.cluster_size > 1 else ""
-            barrier = self.lowering.empty(ring, stage)
-            w.line(f"tw_barrier_wait{cluster}({barrier}, {phase} ^ 1);")
+            barriers = [self.lowering.empty(ring, stage)] if copied else []
+            barriers += [self.lowering.source_empty(ring, stage)] if formed else []
+            for barrier in barriers:
+                w.line(f"tw_barrier_wait{cluster}({barrier}, {phase} ^ 1);")
         elif one.kind == EXPECT:
-            w.line(f"tw_barrier_expect({self.lowering.full(ring, stage)}, {ring.slot_bytes});")
+            if copied:
+                total = sum(operand.bytes for operand in copied)
+                w.line(f"tw_barrier_expect({self.lowering.full(ring, stage)}, {total});")
+            if formed:
+                total = sum(self.plan.source_of(*one).bytes for one in formed)
+                w.line(f"tw_barrier_expect({self.lowering.source_full(ring, stage)}, {total});")
         elif one.kind == ADVANCE:
             self.lowering.advance_ring(w, ring)
         else:
@@ -111,7 +120,23 @@ class ProducerPrinter(Printer):
         there = {operand.position: operand for operand in ring.operands}
         for part in operation.parts:
             assert part.by == TMA
-            self._copy(ring, there[part.node], origins)
+            operand = there[part.node]
+            former = self.plan.former_of(operand)
+            if former is None:
+                self._copy(ring, operand, origins)
+            else:
+                self._copy_source(ring, operand, former, origins)
+
+    def _copy_source(
+        self, ring: Ring, operand: OperandTile, former: Former, origins: Mapping[str, str]
+    ) -> None:
+        """Start the copies of what an operand is formed of."""
+        stage, source = f"{ring.name}_slot", self.plan.source_of(operand, former)
+        to = self.lowering.source_slot(ring, operand, source, stage)
+        full = self.lowering.source_full(ring, stage)
+        for name, at, where in self.lowering.boxes(source, origins):
+            arguments = [f"{to} + {at}" if at else to, f"&{name}", full, *where]
+            self.w.line(f"tw_tma_load_{len(where)}d({', '.join(arguments)});")
 
     def _copy(self, ring: Ring, operand: OperandTile, origins: Mapping[str, str]) -> None:
         plan, stage = self.plan, f"{ring.name}_slot"

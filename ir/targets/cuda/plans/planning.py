@@ -18,6 +18,7 @@ from ir.targets.cuda.bodies.tensor_order import (
     order_of,
 )
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
+from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid import batching, stream_k
 from ir.targets.cuda.grid.dealing import NAME as DEAL
@@ -26,6 +27,8 @@ from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.plans.tensor_plan import RESIDENT, Plan
 from ir.targets.cuda.plans.tensor_rings import extra_names
 from ir.targets.cuda.space.splits import merge_of, parts_of
+
+FORMERS = "formers"  # the decision how many warp groups form operands
 
 
 def fixed_tiles(roles: Roles) -> dict[str, int]:
@@ -56,7 +59,10 @@ def _padded(extent: int, line: int) -> int:
     return -(-extent // (line // 2)) * (line // 2)
 
 
-def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark: str) -> Plan:
+def make_plan(
+    program: Program, roles: Roles, values: Mapping[str, Value], mark: str,
+    formed: tuple[Former, ...] = (),
+) -> Plan:  # fmt: skip
     """The plan of a schedule."""
 
     def value(name: str) -> Value:
@@ -86,5 +92,6 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         str(values.get(f"{TURNS}{mark}", FREE)), int(values.get(f"{DEAL}{mark}", 0)),
         source == "registers" and goes_through(roles, order), roles.at_once and order != STRAIGHT,
         values.get(f"{RESCALE}{mark}") == MOVED, int(values.get(f"{RESIDENT}{mark}", 1)),
-        str(values.get(f"{batching.NAME}{mark}", batching.APART)),
+        str(values.get(f"{batching.NAME}{mark}", batching.APART)), formed,
+        int(values.get(f"{FORMERS}{mark}", 0)),
     )  # fmt: skip

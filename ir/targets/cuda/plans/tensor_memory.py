@@ -29,6 +29,10 @@ class SharedMemory:
             for operand in ring.operands:
                 found[f"{ring.name}.{operand.position}"] = at
                 at += -(-operand.pitch * ring.stages // ALIGN) * ALIGN
+            for operand, former in self.plan.formed_in(ring):
+                found[f"source.{operand.position}"] = at
+                pitch = self.plan.source_of(operand, former).pitch
+                at += -(-pitch * ring.stages // ALIGN) * ALIGN
         if self.plan.shared_words:
             found["words"] = at
             at += -(-self.plan.words.bytes * len(self._words) // ALIGN) * ALIGN
@@ -39,6 +43,8 @@ class SharedMemory:
         at += self.store_bytes
         found["barriers"] = at
         at += 16 * sum(ring.stages for ring in self.plan.rings)
+        found["sources"] = at
+        at += 16 * sum(ring.stages for ring in self.plan.rings if self.plan.formed_in(ring))
         if self.plan.parts > 1:
             found["arrived"] = at
             at += 16 * self.plan.consumers

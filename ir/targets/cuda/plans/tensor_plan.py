@@ -20,6 +20,7 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.targets.cuda.bodies.tensor_bodies import BUFFERS as BUFFERS
 from ir.targets.cuda.bodies.tensor_bodies import body_of
+from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid import stream_k
@@ -46,6 +47,7 @@ from ir.targets.cuda.plans.tensor_rings import HELD, fetched_of, found_twice, ri
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.space.splits import CLUSTER
 
+SOURCE_LINES = (128, 64, 32)  # bytes of lines of what operands are formed of
 RESIDENT = "resident"  # the decision how many blocks a processor has
 REGISTER_SPLITS: Mapping[str, tuple[int, int]] = {
     "none": (0, 0), "24/240": (24, 240), "40/232": (40, 232), "32/160": (32, 160),
@@ -103,6 +105,8 @@ class Plan:
     moved: bool = False  # whether sums are scaled only where an extreme moved
     resident: int = 1  # blocks that a processor has at least
     batches: str = APART  # how they stand in the grid
+    formed: tuple[Former, ...] = ()  # operands that are made of others in shared memory
+    formers: int = 0  # warp groups that do so
 
     # -- tiles
 
@@ -163,7 +167,7 @@ class Plan:
 
     @property
     def threads(self) -> int:
-        return GROUP * (1 + self.consumers)
+        return GROUP * (1 + self.consumers + self.formers)
 
     @property
     def cluster_size(self) -> int:
@@ -339,6 +343,27 @@ class Plan:
         positions = fetched_of(self.program, self.roles, product)
         return [self._fetched(product, position) for position in positions]
 
+    def former_of(self, operand: OperandTile) -> Former | None:
+        """What makes a tile of others, if it is not copied."""
+        return next((one for one in self.formed if one.tensor == operand.spec.name), None)
+
+    def copied(self, ring: Ring) -> tuple[OperandTile, ...]:
+        """The tiles of a ring that are copied as they are."""
+        return tuple(one for one in ring.operands if self.former_of(one) is None)
+
+    def formed_in(self, ring: Ring) -> tuple[tuple[OperandTile, Former], ...]:
+        """The others, with what makes them."""
+        pairs = ((one, self.former_of(one)) for one in ring.operands)
+        return tuple((one, former) for one, former in pairs if former is not None)
+
+    def source_of(self, operand: OperandTile, former: Former) -> OperandTile:
+        """The tile that an operand is made of: the same points, as they lie in memory."""
+        tiles = {axis: self.tiles[axis] for axis in former.program.axes}
+        tile = operand_tile(former.program, former.load, tuple(operand.over), tiles, True)
+        run = tile.length * tile.size
+        line = next((width for width in SOURCE_LINES if run % width == 0), 0)
+        return replace(tile, line=line)
+
     def unplaced(self, product: Product, position: int) -> OperandTile:
         """A tile that a product waits for, before layouts are known."""
         raw = product.a in self.roles.computed and position in self.roles.raw
@@ -477,5 +502,18 @@ class Plan:
                 problem = operand.problem()
                 if problem:
                     raise Refusal("operand", f"{operand.spec.name}: {problem}")
+            self._check_formed(ring)
         if self.memory.offsets["scratch"] > shared_limit:
             raise Refusal("shared", f"{self.memory.offsets['scratch']} of {shared_limit} bytes")
+
+    def _check_formed(self, ring: Ring) -> None:
+        """Refusal for what threads cannot make of a copied tile."""
+        for operand, former in self.formed_in(ring):
+            source = self.source_of(operand, former)
+            if operand.order or operand.pieces or self.cluster_blocks > 1:
+                raise Refusal("formed", f"{operand.spec.name}: its lines are in another order")
+            if source.contiguous != operand.contiguous or len(operand.run) > 1:
+                raise Refusal("formed", f"{operand.spec.name}: not contiguous as its source is")
+            problem = source.problem()
+            if problem:
+                raise Refusal("operand", f"{source.spec.name}: {problem}")

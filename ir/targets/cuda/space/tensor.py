@@ -31,6 +31,7 @@ from ir.targets.cuda.bodies.tensor_order import (
     turns_decision,
 )
 from ir.targets.cuda.build.computed import TYPES
+from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.roles import Roles, find_roles
 from ir.targets.cuda.grid import batching
 from ir.targets.cuda.grid.batching import batches_decision
@@ -40,7 +41,7 @@ from ir.targets.cuda.grid.raster import BANDS, PATCHES
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.lower.tensor_ahead import prefetch_decision, prefetch_fits
 from ir.targets.cuda.lower.tensor_lower import TensorLowering
-from ir.targets.cuda.plans.planning import make_plan
+from ir.targets.cuda.plans.planning import FORMERS, make_plan
 from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS, RESIDENT, ROWS, Plan
 from ir.targets.cuda.plans.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.seeds.tensor_seeds import Seeds
@@ -56,6 +57,7 @@ class TensorKernel(TensorStreams):
 
     kind = "tensor"
     computes = False  # whether operands along the rows may be computed in registers
+    formed: tuple[Former, ...] = ()  # operands that are made of others in shared memory
 
     def __init__(self, program: Program, mark: str, hardware: Hardware) -> None:
         if hardware["major"] != 9:
@@ -75,6 +77,11 @@ class TensorKernel(TensorStreams):
             except Refusal as refusal:
                 problems.append(str(refusal))
         raise Refusal("probe", problems[0])
+
+    @property
+    def moved(self) -> int:
+        """Bytes that it moves at least."""
+        return self.program.bytes
 
     def _swapped(self) -> Roles | None:
         """Roles with operands exchanged, where they may be."""
@@ -154,6 +161,9 @@ class TensorKernel(TensorStreams):
         if not self.roles.inner:
             found.append(prefetch_decision(self.mark, owner))
         found += self._loop_decisions(owner)
+        if self.formed:
+            why = "warp groups that form operands of what is copied"
+            found.append(Decision(self.name(FORMERS), (1, 2), "binding", owner, why))
         if self.roles.raw:
             why = "when raw tiles are read: step by step, or at the start of their block"
             found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))
@@ -236,9 +246,12 @@ class TensorKernel(TensorStreams):
             ),
             ("once", "choices without effect have one value", self._once),
         )
+        of_sources = (
+            ("formed", "what operands are formed of has whole lines", self._sources_fit),
+        )  # fmt: skip
         return [
             Constraint(self.name(name), needs, check, self._explain(name))
-            for name, needs, check in rules
+            for name, needs, check in (*rules, *(of_sources if self.formed else ()))
         ] + self.stream_constraints()
 
     @cached_property
@@ -279,6 +292,9 @@ class TensorKernel(TensorStreams):
             if all(value in domains[name] for name, value in seed.items())
         ]
         found += [self._stored_directly(seed) for seed in found if self._turned]
+        if self.formed:
+            plain = {self.name("registers"): "none", self.name("cluster"): "1x1"}
+            found = [{**seed, **plain, self.name(FORMERS): n} for seed in found for n in (1, 2)]
         return found[:LARGE] + self.stream_seeds(found) + found[LARGE:]
 
     def _stored_directly(self, seed: Mapping[str, Value]) -> dict[str, Value]:
@@ -309,7 +325,24 @@ class TensorKernel(TensorStreams):
         """All numbers of a schedule."""
         swap = bool(values[self.name("swap")])
         roles = find_roles(self.streamed, swap, self.computes)
-        return make_plan(self.streamed, roles, values, self.mark)
+        return make_plan(self.streamed, roles, values, self.mark, self.formed)
+
+
+class FormedKernel(TensorKernel):
+    """One kernel of the engine that forms operands in shared memory."""
+
+    def __init__(
+        self, program: Program, mark: str, hardware: Hardware, formed: tuple[Former, ...]
+    ) -> None:
+        self.formed = formed
+        super().__init__(program, mark, hardware)
+
+    @property
+    def moved(self) -> int:
+        made = {former.tensor for former in self.formed}
+        specs = (spec for spec in self.program.tensors if spec.name not in made)
+        own = sum(prod(spec.shape) * dtype_of(spec.dtype).bytes for spec in specs)
+        return own + sum(former.moved for former in self.formed)
 
 
 class RegisterKernel(TensorKernel):

@@ -21,6 +21,7 @@ from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.computed import dimensions_of
+from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.roles import WIDEST, Roles
 from ir.targets.cuda.grid.dealing import AS_THEY_COME, growth
 from ir.targets.cuda.grid.dealing import NAME as DEAL
@@ -28,7 +29,8 @@ from ir.targets.cuda.grid.raster import patches_fit
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.layouts.tensor_layouts import LEAST_ACROSS
 from ir.targets.cuda.layouts.words import word_order
-from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, ROWS
+from ir.targets.cuda.plans.planning import FORMERS
+from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, ROWS, SOURCE_LINES
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names, rings_of
 from ir.targets.cuda.seeds.tensor_seeds import RESERVED
 from ir.targets.cuda.space.tensor_tiles import TensorTiles
@@ -39,6 +41,8 @@ TOLD = ("consumers", "partition", "stages", "cluster", "registers", "swap", ORDE
 
 class TensorRules(TensorTiles):
     """What a kernel's decisions must satisfy together."""
+
+    formed: tuple[Former, ...]
 
     def _explain(self, name: str) -> Any:
         def explain(values: Mapping[str, Value]) -> str:
@@ -222,7 +226,7 @@ class TensorRules(TensorTiles):
         limit = columns.lookup(
             self.name("registers"), {name: up for name, (_, up) in REGISTER_SPLITS.items()}
         )
-        entry = 65536 // (GROUP * (1 + consumers)) // 8 * 8
+        entry = 65536 // (GROUP * self._warp_groups(columns)) // 8 * 8
         limit = np.where(limit == 0, np.minimum(entry, 255), limit)
         entry_fits = used <= np.minimum(entry, 255) + np.where(consumers == 3, -32, 64)
         spare = np.where(limit >= 232, 24, 32)
@@ -234,7 +238,7 @@ class TensorRules(TensorTiles):
         blocks = self._value(columns, RESIDENT)
         if (blocks == 1).all():
             return np.ones(columns.rows, dtype=np.bool_)
-        threads = GROUP * (1 + self._value(columns, "consumers"))
+        threads = GROUP * self._warp_groups(columns)
         registers = np.minimum(65536 // (threads * blocks) // 8 * 8, 255)
         each = (self.hardware["shared_bytes"] + RESERVED) // blocks - 2 * RESERVED
         fits = (self._bytes(columns) <= each) & (self._accumulators(columns) + 40 <= registers)
@@ -249,6 +253,8 @@ class TensorRules(TensorTiles):
             here = self._is(columns, "registers", name)
             if not up:
                 passed |= here
+                continue
+            if self.formed:  # which takes registers of its own
                 continue
             entry = 65536 // (GROUP * (1 + consumers)) // 8 * 8
             entry = np.minimum(entry, 232)
@@ -270,6 +276,10 @@ class TensorRules(TensorTiles):
                 count = inner * size * prod(self._lines(columns, operand))
                 count = -(-count // LINE) * LINE
                 total = total + -(-(count * slots) // 1024) * 1024
+                source = self._source_size(operand)
+                if source:
+                    count = -(-count // size * source // LINE) * LINE
+                    total = total + -(-(count * slots) // 1024) * 1024
             own = cols // self._consumers(columns, "columns")
             own = np.where(self.exchanges(columns), own // self.parts(columns), own)
             lines = own * self._lines_of_rows() if self._output_transposed(roles) else ROWS
@@ -282,6 +292,28 @@ class TensorRules(TensorTiles):
             return total + np.where(use, buffer * slots, 0) + self._scratch(columns, roles)
 
         return self._by_swap(columns, needed)
+
+    def _warp_groups(self, columns: Columns) -> Any:
+        """Those of a block: the producer, those that multiply, those that form operands."""
+        others = self._value(columns, FORMERS) if self.formed else 0
+        return 1 + self._value(columns, "consumers") + others
+
+    def _source_size(self, operand: int) -> int:
+        """Bytes of an element of what an operand is formed of; 0 if it is copied."""
+        op = self.program.nodes[operand].op
+        assert isinstance(op, Load)
+        former = next((one for one in self.formed if one.tensor == op.tensor), None)
+        return dtype_of(former.program.nodes[former.load].dtype).bytes if former else 0
+
+    def _sources_fit(self, columns: Columns) -> Any:
+        def whole(roles: Roles) -> Any:
+            fine: Any = np.ones(columns.rows, dtype=bool)
+            for operand, _ in self._operands(roles):
+                run = self._run(columns, operand)[0]
+                fine &= run * self._source_size(operand) % SOURCE_LINES[-1] == 0
+            return fine
+
+        return self._by_swap(columns, whole)
 
     def _words(self, columns: Columns, roles: Roles) -> Any:
         """Bytes of computed operands that consumers leave for each other."""
@@ -361,7 +393,7 @@ class TensorRules(TensorTiles):
 
     def _cluster_fits(self, columns: Columns) -> Any:
         down, across = self._cluster_sides(columns)
-        if self._walk_varies:
+        if self._walk_varies or self.formed:
             return (down == 1) & (across == 1)
 
         def fits(roles: Roles) -> Any:
