@@ -30,20 +30,20 @@ def kv8_decode(g: Graph, b: int, h: int, kv: int, n: int, d: int) -> None:
 @operator
 def fp8_cache(g: Graph, b: int, h: int, s: int, d: int) -> None:
     """Causal attention of bf16 queries over keys and values of e4m3, a scale for each head."""
-    B, H, I, J, D, E = g.axes(b=b, h=h, i=s, j=s, d=d, e=d)
-    q = g.input("Q", (B, H, I, D), "bf16")
+    B, H, M, J, D, E = g.axes(b=b, h=h, i=s, j=s, d=d, e=d)
+    q = g.input("Q", (B, H, M, D), "bf16")
     k, v = g.input("K", (B, H, J, D), "e4m3"), g.input("V", (B, H, J, E), "e4m3")
     ks, vs = (g.input(name, (H,), "f32", values=uniform(0.5, 1)) for name in ("ks", "vs"))
     x = contract(q, cast(k, "bf16"), over=D) * ks * d**-0.5
-    x = where(g.iota(J) <= g.iota(I), x, -math.inf)
+    x = where(g.iota(J) <= g.iota(M), x, -math.inf)
     p = exp(x - reduce("max", x, over=J))
     o = contract(cast(p, "bf16"), cast(v, "bf16"), over=J) / reduce("sum", p, over=J) * vs
-    g.output("O", o, "bf16", (B, H, I, E))
+    g.output("O", o, "bf16", (B, H, M, E))
 
 
 @operator
 def channel_cache(g: Graph, b: int, h: int, kv: int, n: int, d: int) -> None:
-    """Decoding over keys of i8 with a scale for each channel, as KIVI stores them; values of f16."""
+    """Decoding over keys of i8 with a scale for each channel, as KIVI has them; values of f16."""
     B, K, R, J, D, E = g.axes(b=b, k=kv, r=h // kv, j=n, d=d, e=d)
     q = g.input("Q", (B, K, R, D), "f16")
     k, v = g.input("Kc", (B, K, J, D), "i8"), g.input("V", (B, K, J, E), "f16")
@@ -77,13 +77,13 @@ def both_made(g: Graph, m: int, n: int, k: int) -> None:
 @operator
 def from_f32(g: Graph, b: int, h: int, s: int, d: int) -> None:
     """Attention whose keys and values are stored in f32 and rounded to bf16 where they are read."""
-    B, H, I, J, D, E = g.axes(b=b, h=h, i=s, j=s, d=d, e=d)
-    q = g.input("Q", (B, H, I, D), "bf16")
+    B, H, M, J, D, E = g.axes(b=b, h=h, i=s, j=s, d=d, e=d)
+    q = g.input("Q", (B, H, M, D), "bf16")
     k, v = g.input("K", (B, H, J, D), "f32"), g.input("V", (B, H, J, E), "f32")
     x = contract(q, cast(k, "bf16"), over=D) * d**-0.5
     p = exp(x - reduce("max", x, over=J))
     o = contract(cast(p, "bf16"), cast(v, "bf16"), over=J) / reduce("sum", p, over=J)
-    g.output("O", o, "bf16", (B, H, I, E))
+    g.output("O", o, "bf16", (B, H, M, E))
 
 
 @operator
