@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from math import gcd, prod
+from math import prod
 from typing import TYPE_CHECKING
 
 from ir.kernel.tile_kernel import ADVANCE, BLOCK, EXPECT, FREE, Do, Loop, Role, Sync
@@ -18,7 +18,8 @@ from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.tensor_kernel import L2
 from ir.targets.cuda.layouts.frame import GROUP, WARP, Frame
 from ir.targets.cuda.layouts.operands import OperandTile
-from ir.targets.cuda.plans.tensor_plan import Ring
+from ir.targets.cuda.plans.planning import FORMER_REGISTERS
+from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS, Ring
 from ir.targets.cuda.plans.tensor_rings import HELD
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 CHUNK = 16  # bytes that a thread forms at a time
 TOGETHER = 4  # chunks that it reads before it makes the first
+UNROLLED = 32  # chunks of a tile that are not looped over
 
 
 class FormerPrinter(Printer):
@@ -47,8 +49,10 @@ class FormerPrinter(Printer):
 
     def role(self, role: Role) -> Writer:
         if self.plan.formed:
-            self.w.reserve("former", "turn")
+            self.w.reserve("former", "chunk")
             self.w.line(f"const i32 former = tw_thread() - {GROUP * (1 + self.plan.consumers)};")
+            if REGISTER_SPLITS[self.plan.registers][0]:
+                self.w.line(f"tw_registers_down<{FORMER_REGISTERS}>();")
             for dtype in sorted({former.dtype for former in self.plan.formed} & HALVES.keys()):
                 start = HALVES[dtype].start
                 self.w.line(f"const u32 start_{dtype} = tw_kept({start << 16 | start:#x}u);")
@@ -124,18 +128,27 @@ class _Tile:
     def form(self) -> None:
         """All chunks of the tile: a few are read before the first of them is made."""
         count, threads = prod(self._counts.values()), GROUP * self.plan.formers
-        together = 1 if count % threads else gcd(count // threads, TOGETHER)
         stage = f"{self.ring.name}_slot"
         to, origin = self.w.name("formed"), self.w.name("source")
         self.w.line(f"const u32 {to} = {self.lowering.slot(self.ring, self.operand, stage)};")
         at = self.lowering.source_slot(self.ring, self.operand, self.source, stage)
         self.w.line(f"const u32 {origin} = {at};")
-        step = together * threads
-        with self.w.block(f"for (i32 turn = former; turn < {count}; turn += {step})"):
-            places = [self._places(number * threads, count) for number in range(together)]
-            read = [self._copied(place, origin) for place in places]
-            for place, copied in zip(places, read, strict=True):
-                self._chunk(place, copied, to)
+        turns, rest = divmod(count, threads)
+        if rest or turns > UNROLLED:
+            head = f"for (i32 chunk = former; chunk < {count}; chunk += {threads})"
+            with self.w.block(head):
+                self._chunks([variable("chunk", count)], to, origin)
+            return
+        numbers = [Expression(turn * threads) for turn in range(turns)]
+        chunks = [total(variable("former", threads), number) for number in numbers]
+        for first in range(0, turns, TOGETHER):
+            self._chunks(chunks[first : first + TOGETHER], to, origin)
+
+    def _chunks(self, chunks: Sequence[Expression], to: str, origin: str) -> None:
+        places = [self._places(chunk) for chunk in chunks]
+        read = [self._copied(place, origin) for place in places]
+        for place, copied in zip(places, read, strict=True):
+            self._chunk(place, copied, to)
 
     def _chunk(self, place: Mapping[str, Expression], copied: list[str], to: str) -> None:
         """One chunk of the tile, made of as many points of the source."""
@@ -157,11 +170,9 @@ class _Tile:
         others = {axis: points for axis, points in tiles.items() if axis != run}
         return {**others, run: tiles.get(run, 1) // self.each}
 
-    def _places(self, later: int, count: int) -> dict[str, Expression]:
-        """Where a turn's chunk, so many behind its first, begins in the tile along each axis."""
-        chunk = self.w.name("chunk")
-        self.w.line(f"const i32 {chunk} = turn{f' + {later}' if later else ''};")
-        at, found, inner = variable(chunk, count), dict[str, Expression](), 1
+    def _places(self, chunk: Expression) -> dict[str, Expression]:
+        """Where a chunk begins in the tile, along each axis."""
+        at, found, inner = chunk, dict[str, Expression](), 1
         for axis, points in reversed(self._counts.items()):
             here = remainder(quotient(at, inner), points)
             found[axis] = scaled(here, self.each) if axis == self.operand.contiguous else here

@@ -29,6 +29,7 @@ from ir.targets.cuda.plans.tensor_rings import extra_names
 from ir.targets.cuda.space.splits import merge_of, parts_of
 
 FORMERS = "formers"  # the decision how many warp groups form operands
+FORMER_REGISTERS = 48  # of a thread of theirs, where registers are handed out anew
 
 
 def fixed_tiles(roles: Roles) -> dict[str, int]:

@@ -41,8 +41,8 @@ from ir.targets.cuda.grid.raster import BANDS, PATCHES
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.lower.tensor_ahead import prefetch_decision, prefetch_fits
 from ir.targets.cuda.lower.tensor_lower import TensorLowering
-from ir.targets.cuda.plans.planning import FORMERS, make_plan
-from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS, RESIDENT, ROWS, Plan
+from ir.targets.cuda.plans.planning import FORMER_REGISTERS, FORMERS, make_plan
+from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, ROWS, Plan
 from ir.targets.cuda.plans.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.seeds.tensor_seeds import Seeds
 from ir.targets.cuda.space.tensor_streams import LARGE, TensorStreams
@@ -163,7 +163,7 @@ class TensorKernel(TensorStreams):
         found += self._loop_decisions(owner)
         if self.formed:
             why = "warp groups that form operands of what is copied"
-            found.append(Decision(self.name(FORMERS), (1, 2), "binding", owner, why))
+            found.append(Decision(self.name(FORMERS), (1, 2, 4), "binding", owner, why))
         if self.roles.raw:
             why = "when raw tiles are read: step by step, or at the start of their block"
             found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))
@@ -293,9 +293,22 @@ class TensorKernel(TensorStreams):
         ]
         found += [self._stored_directly(seed) for seed in found if self._turned]
         if self.formed:
-            plain = {self.name("registers"): "none", self.name("cluster"): "1x1"}
-            found = [{**seed, **plain, self.name(FORMERS): n} for seed in found for n in (1, 2)]
+            alone = [seed for seed in found if seed[self.name("consumers")] == 1]
+            whole = {self.name("consumers"): 2, self.name("partition"): "whole"}
+            found = [*({**seed, **whole} for seed in alone), *found]
+            found = [self._formed_by(seed, count) for seed in found for count in (2, 4, 1)]
         return found[:LARGE] + self.stream_seeds(found) + found[LARGE:]
+
+    def _formed_by(self, seed: Mapping[str, Value], formers: int) -> dict[str, Value]:
+        """A seed whose operands are formed by so many groups, with registers for all of them."""
+        consumers = int(seed[self.name("consumers")])
+        groups = 1 + consumers + formers
+        pool = groups * (65536 // (GROUP * groups) // 8 * 8) - formers * FORMER_REGISTERS
+        wanted = (str(seed[self.name("registers")]), *REGISTER_SPLITS)
+        splits = ((name, REGISTER_SPLITS[name]) for name in wanted)
+        fits = (name for name, (down, up) in splits if up and down + consumers * up <= pool)
+        more = {self.name("registers"): next(fits, "none"), self.name("cluster"): "1x1"}
+        return {**seed, **more, self.name(FORMERS): formers}
 
     def _stored_directly(self, seed: Mapping[str, Value]) -> dict[str, Value]:
         return {**seed, self.name("epilogue"): "direct", self.name("epilogue_slots"): 1}

@@ -29,7 +29,7 @@ from ir.targets.cuda.grid.raster import patches_fit
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.layouts.tensor_layouts import LEAST_ACROSS
 from ir.targets.cuda.layouts.words import word_order
-from ir.targets.cuda.plans.planning import FORMERS
+from ir.targets.cuda.plans.planning import FORMER_REGISTERS, FORMERS
 from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, ROWS, SOURCE_LINES
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names, rings_of
 from ir.targets.cuda.seeds.tensor_seeds import RESERVED
@@ -254,11 +254,12 @@ class TensorRules(TensorTiles):
             if not up:
                 passed |= here
                 continue
-            if self.formed:  # which takes registers of its own
-                continue
-            entry = 65536 // (GROUP * (1 + consumers)) // 8 * 8
-            entry = np.minimum(entry, 232)
-            passed |= here & (down + consumers * up <= (1 + consumers) * entry)
+            groups = self._warp_groups(columns)
+            entry = np.minimum(65536 // (GROUP * groups) // 8 * 8, 232)
+            others = FORMER_REGISTERS * (groups - 1 - consumers)
+            passed |= here & (down + others + consumers * up <= groups * entry)
+            if self.formed:  # none of which goes up
+                passed &= ~here | (entry >= FORMER_REGISTERS)
         return passed
 
     def _bytes(self, columns: Columns) -> Any:
