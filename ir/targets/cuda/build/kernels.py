@@ -91,7 +91,12 @@ def kernels_of(
         first = len(found) if len(phases) > 1 else None
         more = {USUAL: (), BESIDE: (ALL_BESIDE,)}.get(residence, (LONG,))
         ways: tuple[Mapping[str, Any], ...] = (*more, CHAINED, JOINED, {}, ALONE, EVERYWHERE)
-        found += _phase_kernels(program, phase, first, taken, hardware, engine, ways)
+        kernels: tuple[AnyKernel, ...] = ()
+        if engine == FORMED:
+            with suppress(UsageError):  # a phase in which nothing is formed
+                kernels = _phase_kernels(program, phase, first, taken, hardware, engine, ways)
+        own = WGMMA if engine == FORMED else engine
+        found += kernels or _phase_kernels(program, phase, first, taken, hardware, own, ways)
         taken |= {spec.name for kernel in found for spec in kernel.program.tensors}
     return tuple(found)
 
@@ -172,9 +177,9 @@ def _named(program: Program, part: Program, number: int) -> Program:
 def engines_of(program: Program, hardware: Hardware, residence: str = USUAL) -> tuple[str, ...]:
     """Units that can compute the program's products, those of most operations a second first.
 
-    An engine that cuts the program into more kernels than one before it is left out, and plain
-    units stand beside tensor cores only where memory is the limit or they save a cut: elsewhere
-    they would only cost trials.
+    An engine that cuts the program into more kernels than one before it is left out, as is one that
+    forms operands and saves none. Plain units stand beside tensor cores only where memory is the
+    limit or they save a cut: elsewhere they would only cost trials.
     """
     found: list[str] = []
     fewest = MANY
@@ -183,7 +188,8 @@ def engines_of(program: Program, hardware: Hardware, residence: str = USUAL) -> 
             kernels = kernels_of(program, hardware, engine, residence)
         except UsageError:
             continue
-        if any(_shows(kernel, kind) for kernel in kernels) and len(kernels) <= fewest:
+        most = fewest - 1 if engine == FORMED else fewest
+        if any(_shows(kernel, kind) for kernel in kernels) and len(kernels) <= most:
             found.append(engine)
             fewest = len(kernels)
     if found == [RS]:  # what other engines call their decisions does not depend on it

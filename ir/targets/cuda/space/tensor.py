@@ -295,7 +295,7 @@ class TensorKernel(TensorStreams):
         if self.formed:
             alone = [seed for seed in found if seed[self.name("consumers")] == 1]
             whole = {self.name("consumers"): 2, self.name("partition"): "whole"}
-            found = [*({**seed, **whole} for seed in alone), *found]
+            found = [{**seed, **whole} for seed in alone] + found
             found = [self._formed_by(seed, count) for seed in found for count in (2, 4, 1)]
         return found[:LARGE] + self.stream_seeds(found) + found[LARGE:]
 
