@@ -14,6 +14,7 @@ from ir.lazily import exports
 if TYPE_CHECKING:
     from ir.kernel.passes.ahead import Ahead
     from ir.kernel.passes.base import Pass, after_each
+    from ir.kernel.passes.early import Early
     from ir.kernel.passes.load_ahead import LoadAhead
     from ir.kernel.passes.meet import Meet
     from ir.kernel.passes.pairs import Pairs
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ahead",
+    "Early",
     "LoadAhead",
     "Meet",
     "Pairs",
@@ -43,6 +45,7 @@ __getattr__ = exports(
     __name__,
     {
         "Ahead": "ahead",
+        "Early": "early",
         "LoadAhead": "load_ahead",
         "Meet": "meet",
         "Pairs": "pairs",

@@ -64,6 +64,23 @@ def body_of(roles: Roles, from_registers: bool = False) -> Body:
     return Body((_multiply(roles),))
 
 
+def early_loads(roles: Roles) -> tuple[int, ...]:
+    """What threads read from memory for every block of a chain."""
+    if not is_chained(roles):
+        return ()
+    nodes, products = roles.program.nodes, {product.position for product in roles.products}
+    operands = {x for product in roles.products for x in (product.a, product.b)}
+    one = main_pass(roles)
+    roots = tuple(arg for n in (*one.reductions, *one.stores) for arg in nodes[n].args)
+    stop = frozenset({*products, *one.reductions})
+    return tuple(
+        n
+        for n in needed(roles.program, tuple(r for r in roots if r not in stop), stop)
+        if isinstance(nodes[n].op, Load) and {*roles.walked} & {*nodes[n].axes}
+        and n not in operands
+    )  # fmt: skip
+
+
 def shared_values(program: Program, products: Iterable[Product]) -> tuple[int, ...]:
     """What becomes operands of products, ahead of its conversion."""
     found = []

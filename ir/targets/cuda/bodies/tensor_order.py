@@ -8,20 +8,27 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ir.columns import Decision
-from ir.kernel.body import CORRECT, Body
+from ir.kernel.body import CORRECT, THREADS, Body
 from ir.kernel.modulo import STRAIGHT, Order, orders
 from ir.kernel.strip import strip_orders, strip_words
 from ir.kernel.synchronise import synchronised
 from ir.kernel.turns import FREE, WORDS
 from ir.kernel.verify import verify
 from ir.ops.reduce import Carry
-from ir.targets.cuda.bodies.tensor_bodies import body_of, is_chained, main_pass
+from ir.targets.cuda.bodies.tensor_bodies import (
+    INNER,
+    body_of,
+    early_loads,
+    is_chained,
+    main_pass,
+)
 from ir.targets.cuda.build.roles import Roles
 
 NAME = "order"
 PAIRS = "pairs"
 TURNS = "turns"
 RESCALE, ALWAYS, MOVED = "rescale", "always", "moved"
+LOADS, NEEDED, AHEAD = "loads", "needed", "ahead"
 FOLDED = {
     STRAIGHT: "every product is folded before the next begins",
     PAIRS: "the second of two products runs while the first is folded",
@@ -90,6 +97,24 @@ def rescale_decision(name: str, owner: str) -> Decision:
     """Whether threads whose rows' extremes did not move leave their sums as they are."""
     why = "when the sums of a chain are scaled: in every block, or where an extreme moved"
     return Decision(name, (ALWAYS, MOVED), "pipeline", owner, why, ALWAYS, unsaid=ALWAYS)
+
+
+def reads_early(roles: Roles, order: Order) -> bool:
+    """Whether threads may read what they need for a block at its head: no other block's work of
+    theirs is between that and its use."""
+    stages = {
+        stage for stage, operation in zip(order.stages, order.body.operations, strict=True)
+        if operation.unit == THREADS or operation.name == INNER
+    }  # fmt: skip
+    return bool(early_loads(roles)) and len(stages) == 1
+
+
+def loads_decision(name: str, owner: str) -> Decision:
+    """When threads read from memory what they fold a block of a chain with."""
+    why = (
+        "when threads read what they make of a block: where it is needed, or ahead of its products"
+    )
+    return Decision(name, (NEEDED, AHEAD), "pipeline", owner, why, NEEDED, unsaid=NEEDED)
 
 
 def turns_decision(name: str, owner: str) -> Decision:

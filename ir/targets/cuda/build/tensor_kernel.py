@@ -24,7 +24,7 @@ from ir.kernel.body import (
     Part,
 )
 from ir.kernel.modulo import STRAIGHT
-from ir.kernel.passes import Pairs, Pass, Pieces, Pipeline, Place, Roles, Synchronise
+from ir.kernel.passes import Early, Pairs, Pass, Pieces, Pipeline, Place, Roles, Synchronise
 from ir.kernel.tile_kernel import (
     BLOCK,
     EVERY,
@@ -50,6 +50,7 @@ from ir.targets.cuda.bodies.tensor_bodies import (
     INNER,
     MULTIPLY,
     body_of,
+    early_loads,
     folding_body,
     multiply,
 )
@@ -65,6 +66,7 @@ from ir.targets.cuda.text.passes import Passes, find_passes, needed, runs_behind
 TMA, L2 = "tma", "l2"
 LOADED, BEGUN, BEGIN = "beside", "begun", "begin"
 NEXT, KEEP = "take", "keep"
+EARLY = "early"
 
 
 def passes_of(plan: Plan) -> tuple[Pass, ...]:
@@ -81,6 +83,8 @@ def passes_of(plan: Plan) -> tuple[Pass, ...]:
         found.append(Pieces(strip))
     held = HELD if any(ring.name == HELD for ring in plan.rings) else ""
     found.append(Synchronise(plan.order, strip, plan.turns, held, plan.cooperative, plan.early))
+    if plan.reads_early:
+        found.append(Early(EARLY, INNER))
     return (*found, Place())
 
 
@@ -293,6 +297,8 @@ class _Builder:
         """What is computed in a block."""
         plan = self.plan
         if outer and plan.order is not None:
+            if plan.reads_early:  # where, a pass says
+                self._once(self._made(EARLY, MAP, early_loads(plan.roles)))
             yield from (self._do(self._scaled(one)) for one in plan.order.body.operations)
             return
         if outer and plan.fresh == 1:

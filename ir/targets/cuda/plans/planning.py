@@ -11,6 +11,8 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import (
+    AHEAD,
+    LOADS,
     MOVED,
     RESCALE,
     TURNS,
@@ -94,5 +96,5 @@ def make_plan(
         source == "registers" and goes_through(roles, order), roles.at_once and order != STRAIGHT,
         values.get(f"{RESCALE}{mark}") == MOVED, int(values.get(f"{RESIDENT}{mark}", 1)),
         str(values.get(f"{batching.NAME}{mark}", batching.APART)), formed,
-        int(values.get(f"{FORMERS}{mark}", 0)),
+        int(values.get(f"{FORMERS}{mark}", 0)), values.get(f"{LOADS}{mark}") == AHEAD,
     )  # fmt: skip

@@ -107,6 +107,7 @@ class Plan:
     batches: str = APART  # how they stand in the grid
     formed: tuple[Former, ...] = ()  # operands that are made of others in shared memory
     formers: int = 0  # warp groups that do so
+    reads_early: bool = False  # whether threads read what they need for a block at its head
 
     # -- tiles
 

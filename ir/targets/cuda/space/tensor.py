@@ -19,17 +19,20 @@ from ir.rewrite.walking import walked
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
-from ir.targets.cuda.bodies.tensor_bodies import is_chained
-from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
+from ir.targets.cuda.bodies.tensor_bodies import early_loads, is_chained
 from ir.targets.cuda.bodies.tensor_order import (
+    AHEAD,
+    LOADS,
     RESCALE,
     TURNS,
     corrects,
+    loads_decision,
     order_choices,
     order_decision,
     rescale_decision,
     turns_decision,
 )
+from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.build.computed import TYPES
 from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.roles import Roles, find_roles
@@ -181,6 +184,8 @@ class TensorKernel(TensorStreams):
             found.append(turns_decision(self.name(TURNS), owner))
         if corrects(find_roles(self.streamed, False, self.computes)):
             found.append(rescale_decision(self.name(RESCALE), owner))
+        if early_loads(find_roles(self.streamed, False, self.computes)):
+            found.append(loads_decision(self.name(LOADS), owner))
         beside = batches_decision(self.name(batching.NAME), owner, self.streamed, self.roles)
         found += [beside] if beside is not None else []
         deal = deal_decision(self.name(DEAL), owner, self.streamed, self.roles)
@@ -238,6 +243,7 @@ class TensorKernel(TensorStreams):
             ("resident", "blocks that share a processor fit it, one a tile", self._resident_fits),
             ("cluster", "operands split evenly over a cluster", self._cluster_fits),
             ("partition", "consumers share what can be shared", self._partition_fits),
+            ("loads", "what is read ahead of a block is not in another's way", self._reads_fit),
             ("turns", "warp groups that share a tile may take turns", self._turns_fit),
             (
                 "prefetch",
@@ -292,9 +298,12 @@ class TensorKernel(TensorStreams):
             if all(value in domains[name] for name, value in seed.items())
         ]
         found += [self._stored_directly(seed) for seed in found if self._turned]
+        if self.name(LOADS) in domains:
+            ahead: dict[str, Value] = {self.name(LOADS): AHEAD}
+            found = [one for seed in found for one in ({**seed, **ahead}, seed)]
         if self.formed:
             alone = [seed for seed in found if seed[self.name("consumers")] == 1]
-            whole = {self.name("consumers"): 2, self.name("partition"): "whole"}
+            whole: dict[str, Value] = {self.name("consumers"): 2, self.name("partition"): "whole"}
             found = [{**seed, **whole} for seed in alone] + found
             found = [self._formed_by(seed, count) for seed in found for count in (2, 4, 1)]
         return found[:LARGE] + self.stream_seeds(found) + found[LARGE:]

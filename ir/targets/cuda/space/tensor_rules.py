@@ -17,9 +17,9 @@ from ir.ops.store import Store
 from ir.rewrite.domain import live_range
 from ir.schedule import Value
 from ir.stages import is_reduction, reduced_axes
-from ir.targets.cuda.bodies.tensor_bodies import is_chained
+from ir.targets.cuda.bodies.tensor_bodies import early_loads, is_chained
+from ir.targets.cuda.bodies.tensor_order import AHEAD, LOADS, NEEDED, TURNS, order_of, reads_early
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
-from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.computed import dimensions_of
 from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.roles import WIDEST, Roles
@@ -43,6 +43,11 @@ class TensorRules(TensorTiles):
     """What a kernel's decisions must satisfy together."""
 
     formed: tuple[Former, ...]
+
+    @property
+    def orders(self) -> dict[str, str]:
+        """Orders of the main loop, with what each does."""
+        raise NotImplementedError
 
     def _explain(self, name: str) -> Any:
         def explain(values: Mapping[str, Value]) -> str:
@@ -221,7 +226,7 @@ class TensorRules(TensorTiles):
         return sum(1 for node in nodes if folded & {*reduced_axes(node)})
 
     def _registers_fit(self, columns: Columns) -> Any:
-        used = self._accumulators(columns)
+        used = self._accumulators(columns) + self._read_early(columns)
         consumers = self._value(columns, "consumers")
         limit = columns.lookup(
             self.name("registers"), {name: up for name, (_, up) in REGISTER_SPLITS.items()}
@@ -293,6 +298,28 @@ class TensorRules(TensorTiles):
             return total + np.where(use, buffer * slots, 0) + self._scratch(columns, roles)
 
         return self._by_swap(columns, needed)
+
+    def _reads_fit(self, columns: Columns) -> Any:
+        if self.name(LOADS) not in columns:
+            return np.ones(columns.rows, dtype=bool)
+        fitting = {
+            name: reads_early(self.roles, order_of(self.roles, name)) for name in self.orders
+        }
+        allowed = columns.lookup(self.name(ORDER), fitting) if fitting else True
+        return self._is(columns, LOADS, NEEDED) | (allowed == 1)
+
+    def _read_early(self, columns: Columns) -> Any:
+        """Registers of a thread for what it reads ahead of a block."""
+        if self.name(LOADS) not in columns:
+            return 0
+        rows = self._rows(columns) // self._consumers(columns, "rows") // (ROWS // 2)
+        walk = self._depth(columns) // self._consumers(columns, "columns") // 4
+        total = rows * 0
+        for load in early_loads(self.roles):
+            axes = {*self.program.nodes[load].axes}
+            held = np.where(bool(axes & {*self.roles.rows}), rows, 1)
+            total = total + held * walk
+        return np.where(self._is(columns, LOADS, AHEAD), total, 0)
 
     def _warp_groups(self, columns: Columns) -> Any:
         """Those of a block: the producer, those that multiply, those that form operands."""
