@@ -11,6 +11,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +25,7 @@ from explorer.outcome import Outcome
 from explorer.peaks import stated_peaks
 from explorer.recipe import recipe_of
 from explorer.runtime.base import get_runtime
+from explorer.runtime.blas import can_be_told
 from explorer.runtime.process import (
     Answer,
     Died,
@@ -117,6 +119,7 @@ class Measurer:
         self._alone: Worker | None = None  # examines the library where it needs its own process
         self._library = LibraryTimer(self._ask_library)
         self._wanted = library
+        self._beside = hardware.threads > 1  # the library has a process with as many
         if library:
             self._library_server()
         self._numbered = 0
@@ -447,7 +450,7 @@ class Measurer:
     def _first_library(self, device: Device) -> bool:
         """Examine the library, or have the device begin to; whether the device is free then."""
         self._watch.begin()
-        if self._library_server() is self._server:
+        if not self._beside:
             device.begin_library(self._program, self._timing)
         elif self._library.first().seconds is not None:
             self._library.note(self._watch.noted)
@@ -463,13 +466,19 @@ class Measurer:
         return process_server(self._runtime, self._cache_dir, task="compile")
 
     def _library_server(self) -> ProcessServer:
-        """Where the library has as many threads as kernels have."""
-        return process_server(self._runtime, self._cache_dir, self._hardware.threads)
+        """Where the library has as many threads as kernels have: its worker sees to it, unless BLAS
+        heeds only what it is started with."""
+        threads = 1 if self._told else self._hardware.threads
+        return process_server(self._runtime, self._cache_dir, threads)
+
+    @cached_property
+    def _told(self) -> bool:
+        return can_be_told()
 
     def _ask_library(self, timing: Timing) -> Reply:
         """Have the library examined, by the first device if that has as many threads."""
         device = self._ready_device()
-        if self._library_server() is self._server:
+        if not self._beside:
             device.begin_library(self._program, timing)
             reply = device.end()
             assert isinstance(reply, Answer | Raised | Died)
@@ -479,8 +488,9 @@ class Measurer:
         if self._alone is None:
             place = f"{WORKERS}:LibraryExaminer"
             self._alone = Worker(
-                self._library_server(), place, self._right.source, self._runtime, self._memory
-            )
+                self._library_server(), place, self._right.source, self._runtime, self._memory,
+                self._hardware.threads,
+            )  # fmt: skip
         return self._alone.ask(LIBRARY_DEADLINE, "library", self._program, timing)
 
     def _judged(self, outcome: Outcome) -> Outcome:

@@ -45,6 +45,19 @@ def _alone(maps: Path) -> Iterator[None]:
         switch(threads)
 
 
+def shared_among(threads: int, maps: Path = Path("/proc/self/maps")) -> bool:
+    """Have BLAS share its work among so many threads from now on; False where it cannot be told."""
+    switches = tuple(_switches(maps))
+    for switch, _ in switches:
+        switch(threads)
+    return bool(switches)
+
+
+def can_be_told(maps: Path = Path("/proc/self/maps")) -> bool:
+    """Whether the BLAS that is loaded has a switch for the number of its threads."""
+    return any(True for _ in _switches(maps))
+
+
 def _switches(maps: Path) -> Iterator[tuple[Callable[[int], object], Callable[[], int]]]:
     """What sets and what tells the number of threads, of each BLAS that is loaded."""
     for path in _loaded(maps):

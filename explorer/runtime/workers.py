@@ -33,6 +33,7 @@ from explorer.runtime.base import (
     ServesCallers,
     get_runtime,
 )
+from explorer.runtime.blas import shared_among
 from explorer.runtime.eager import Inexpressible
 from ir.errors import MissingTarget, Refusal
 from ir.kernel import Argument, Kernel
@@ -353,7 +354,13 @@ class Examiner:
 
 
 class LibraryExaminer(Examiner):
-    """Examines the library alone, in a process where it has as many threads as kernels have."""
+    """Examines the library alone, in a process where it has as many `threads` as kernels have."""
+
+    def __init__(
+        self, source: Expectation | Recipe, runtime: str, memory: str, threads: int
+    ) -> None:
+        shared_among(threads)  # or its server was started with as many
+        super().__init__(source, runtime, memory)
 
     def _prepare(self, device: int) -> None:
         if isinstance(self._runtime, HasLibrary):

@@ -43,6 +43,17 @@ def test_they_are_given_back_after_a_failure(library: Library) -> None:
     assert library.told == [6, 1, 6]
 
 
+def test_threads_are_told_where_there_is_a_switch(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert blas.can_be_told()
+    assert blas.shared_among(3)
+    assert library.told == [6, 3]
+    monkeypatch.setattr(blas, "_switches", lambda _: iter(()))
+    assert not blas.can_be_told()
+    assert not blas.shared_among(4)
+
+
 def test_libraries_are_found_by_what_the_process_has_mapped(tmp_path: Path) -> None:
     maps = tmp_path / "maps"
     maps.write_text(

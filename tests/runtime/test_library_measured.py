@@ -12,6 +12,7 @@ import pytest
 from explorer.busy import ForeignLoad
 from explorer.disturbance import crowd_of
 from explorer.measure import Measurer
+from explorer.runtime.blas import _switches, can_be_told, shared_among
 from explorer.runtime.eager import Inexpressible
 from explorer.runtime.process import Answer, Worker, process_server
 from explorer.runtime.workers import Examiner, Timing
@@ -65,6 +66,35 @@ def test_the_library_has_as_many_threads_as_the_kernels(tmp_path: Path) -> None:
             assert worker.ask(30.0, "strip") == Answer(str(threads))
         finally:
             worker.close()
+
+
+@pytest.mark.skipif(not can_be_told(), reason="this BLAS heeds only what it is started with")
+def test_its_worker_has_them_from_a_server_that_has_one(tmp_path: Path) -> None:
+    place = "tests.runtime.test_library_measured:Sharing"
+    worker = Worker(process_server("cpu", tmp_path), place, 2)
+    try:
+        assert worker.ask(30.0, "threads") == Answer([2])
+    finally:
+        worker.close()
+
+
+class Sharing:
+    """Lives in a worker, as the one that examines a library does."""
+
+    def __init__(self, threads: int) -> None:
+        shared_among(threads)
+
+    def threads(self) -> list[int]:
+        return [tell() for _, tell in _switches(Path("/proc/self/maps"))]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_it_is_beside_the_other_workers_where_blas_can_be_told(
+    told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("explorer.measure.can_be_told", lambda: told)
+    with measurer(PROGRAM, tmp_path, 2) as one:
+        assert (one._library_server() is one._server) == told
 
 
 def test_a_program_that_it_cannot_say_has_a_reason(tmp_path: Path) -> None:
