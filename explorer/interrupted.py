@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from explorer.outcome import Outcome, Status
 from explorer.plan import JobPlan, Plan
@@ -21,7 +21,10 @@ from explorer.sharing import is_running, refuse_running
 from explorer.workload import Workload, memories_of
 from ir.errors import UsageError
 from ir.schedule import Schedule
-from records import Job, Record, Store
+from records import Job, Record
+
+if TYPE_CHECKING:
+    from records import Store
 
 ELAPSED = "elapsed"  # the note that says how far into its search a trial was made, in seconds
 PROGRAMS, SEEDS = "programs", "seeds"  # of a job's options: keys of texts, for each member

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from explorer.baseline import Baseline
 from explorer.budget import BATCH, Budget
@@ -25,8 +25,6 @@ from explorer.outcome import Outcome
 from explorer.peaks import kept_peaks
 from explorer.plan import JobPlan, Plan, Scalar, plan_of, read_plan, start_of
 from explorer.recall import best_winner, existing_store, open_store
-from explorer.recorded import recording_of
-from explorer.replay import Recording
 from explorer.result import JobResult, PlanResult, Progress
 from explorer.runtime.process import boot
 from explorer.search import drop_early
@@ -36,6 +34,9 @@ from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
 from ir.sources import OperatorLike
+
+if TYPE_CHECKING:
+    from explorer.replay import Recording
 
 MEMORY = ":memory:"  # a store that nothing outlives
 
@@ -239,6 +240,8 @@ def plan_replay(
     """
     recording = None
     if source is not None and (operator is None or isinstance(operator, str)):
+        from explorer.recorded import recording_of
+
         recording = recording_of(operator, arguments, source)
     if recording is not None:
         return _plan_recorded(recording, budget, options)
@@ -247,6 +250,8 @@ def plan_replay(
     plan = plan_one(operator, arguments, budget, **options)
     if source is None:
         return plan, ()
+    from explorer.replay import Recording
+
     (job,) = plan.jobs
     recording = Recording.load(job.workload(), source)
     pins = {**recording.pins, **dict(job.pins)}

@@ -9,12 +9,15 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from explorer.comparison import CHOSEN
 from explorer.recall import DECIDING, FINAL, FLOPS, best_of
-from records import Job, Record, Store
+from records import Job, Record
 from records.tellings import JobCount
+
+if TYPE_CHECKING:
+    from records import Store
 
 OK = "ok"
 

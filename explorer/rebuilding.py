@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from explorer.workload import Workload
 from ir.builder import Operator
@@ -19,7 +19,10 @@ from ir.program import Program
 from ir.registry import operator_names, operators_in
 from ir.target import Hardware, target_names
 from ir.text import parse
-from records import MEMORIES, Job, Record, Store
+from records import MEMORIES, Job, Record
+
+if TYPE_CHECKING:
+    from records import Store
 
 PROGRAM = "program"  # of a job's options: the key under which the store has its program
 

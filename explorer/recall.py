@@ -20,12 +20,13 @@ from explorer.settings import records_location
 from ir.errors import UsageError
 from ir.printable import printable
 from ir.schedule import Schedule
-from records import MEMORIES, Address, Glance, Job, Record, Rules, Store, candidate_key, utc_now
+from records import MEMORIES, Address, Glance, Job, Record, Rules, candidate_key, utc_now
 
 if TYPE_CHECKING:
     from explorer.baseline import Baseline
     from explorer.winner import Winner
     from explorer.workload import Workload
+    from records import Store
     from records.rows import Selection
 
 Where = str | Path | Address
@@ -42,6 +43,8 @@ def open_store(where: Where | None = None, *, read_only: bool = False) -> Store:
 
     With `read_only` it must be there, and is left as it is.
     """
+    from records import Store  # the database library is slow to import
+
     return Store(address_of(where), read_only=read_only)
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -48,7 +48,10 @@ from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.printable import printable
 from ir.schedule import Schedule
-from records import Job, Record, Store
+from records import Job, Record
+
+if TYPE_CHECKING:
+    from records import Store
 
 NOTED_EVERY = 1.0  # seconds from one note of the model's accuracy to the next
 _SHOWN = 200  # letters of a failure in a message

@@ -11,13 +11,17 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from explorer.outcome import Outcome
 from explorer.recall import candidate_of, verdicts
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
-from records import Job, Record, Store, StoreError, described, new_owner
+from records import Job, Record, StoreError, described, new_owner
+
+if TYPE_CHECKING:
+    from records import Store
 
 LEASE_SECONDS = 60.0  # how long others wait for a search that hangs, or died on another machine
 BEATS = 4  # renewals in that time: some may fail, as when the store is locked for a while

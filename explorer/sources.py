@@ -7,12 +7,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from explorer.recall import Where, open_store
 from ir.errors import UsageError
-from records import Address, Store, import_records
+from records import Address
 from records.documents import ENDINGS
 from records.packed import Unpackable, unpacked
+
+if TYPE_CHECKING:
+    from records import Store
 
 EXPORTS = (".jsonl", ".jsonl.xz")
 
@@ -31,6 +35,8 @@ def opened(source: Where, operator: str | None = None) -> Iterator[Store]:
         with open_store(address, read_only=True) as store:
             yield store
         return
+    from records import Store, import_records
+
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "export.db") as store:
         plain = address.path
         if plain.name.endswith(".jsonl.xz"):

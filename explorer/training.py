@@ -29,10 +29,11 @@ from explorer.workload import Workload, memories_of
 from ir.errors import TilewrightError, UsageError
 from ir.schedule import Schedule
 from ir.space import Row, Space
-from records import Address, Record, Store
+from records import Address, Record
 from records.tellings import KindCount
 
 if TYPE_CHECKING:
+    from records import Store
     from records.rows import Selection
 
 COMPARED = 5  # kernels with finals from which the scales of finals and searches are compared

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,8 +24,6 @@ from explorer.interrupted import PROGRAMS, SEEDS, Interrupted, acknowledged, see
 from explorer.measuring import Machines, Measuring
 from explorer.outcome import Outcome, kernel_of
 from explorer.plan import JobPlan, Plan
-from explorer.recorded import RecordedKernel, seeds_of
-from explorer.replay import Recording, Replayer, seeds_from
 from explorer.result import JobResult, PlanResult, Progress
 from explorer.search import Search, begin_early, drop_early
 from explorer.strategies.base import make_strategy
@@ -32,8 +31,12 @@ from explorer.training import prior_for, read_early
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
-from records import Store, StoreError
+from records import StoreError
 from records.canonical import content_key
+
+if TYPE_CHECKING:
+    from explorer.replay import Recording
+    from records import Store
 
 MOST_KEPT = 2000  # schedules of other records that a job keeps as its start
 Clock = Callable[[], float]
@@ -106,6 +109,9 @@ def _seeds(job: JobPlan, workload: Workload) -> tuple[Schedule, ...]:
     """What a job starts from; raises UsageError where the records have nothing of use."""
     if job.start_from is None:
         return ()
+    from explorer.recorded import RecordedKernel, seeds_of
+    from explorer.replay import seeds_from
+
     if isinstance(workload, RecordedKernel):
         return seeds_of(workload, job.start_from, dict(job.pins))
     return seeds_from(workload, job.start_from, dict(job.pins))
@@ -205,6 +211,8 @@ class Run:
     def _measurer(self, number: int) -> Measuring | None:
         """Who answers in the place of this machine; None if it does."""
         if self._recordings:
+            from explorer.replay import Replayer
+
             return Replayer(self._recordings[number])
         if self._machines is None:
             return None

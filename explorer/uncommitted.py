@@ -6,9 +6,13 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from explorer.flow import Ended
-from records import Record, Store
+from records import Record
+
+if TYPE_CHECKING:
+    from records import Store
 
 TOGETHER = 0.5  # seconds from one commit to the next, of trials that are shorter
 

@@ -209,7 +209,7 @@ def _donated(
         fits = _legal(space, trial, part)
         matrix[left[fits]] = trial[fits]
         left = left[~fits]
-    return np.setdiff1d(needy, left), matrix
+    return needy[~np.isin(needy, left)], matrix
 
 
 def _walked(

@@ -192,14 +192,19 @@ def _tune_one(
 ) -> int:  # fmt: skip
     """Search one workload, or answer from what was recorded of one or several."""
     from explorer.job import plan_replay
-    from explorer.recorded import RecordedKernel
 
     arguments = arguments_of(operator or "", words)
     plan, recordings = plan_replay(operator, arguments, budget, replay, **options)
-    if any(isinstance(recording.workload, RecordedKernel) for recording in recordings):
+    if any(_is_foreign(recording) for recording in recordings):
         why = "the kernel was recorded by another tuner, where it ran"
         _refuse_others(given, set(given) - {"target", "threads"}, why)
     return _search(plan, output, recordings=recordings)
+
+
+def _is_foreign(recording: Recording) -> bool:
+    from explorer.recorded import RecordedKernel
+
+    return isinstance(recording.workload, RecordedKernel)
 
 
 def _tune_shapes(
@@ -355,15 +360,17 @@ def _peaks(
 
 def _refuse_names(workloads: Sequence[Workload], output: _Output) -> None:
     """Raises now what exporting would after the search."""
+    if output.folder is None:  # nor is there a name
+        return
     from explorer.exporter import refuse_name
     from explorer.recorded import RecordedKernel, nothing_to
 
-    for workload in workloads if output.folder is not None else ():
+    for workload in workloads:
         if isinstance(workload, RecordedKernel):
             raise UsageError(nothing_to("export", workload.operator, workload.target))
     if output.name is not None and len(workloads) > 1:
         raise UsageError(f"--name {output.name}: there are {len(workloads)} kernels; name one job")
-    for workload in workloads if output.folder is not None else ():
+    for workload in workloads:
         refuse_name(workload.target, workload.program.name, output.name)
 
 

@@ -29,10 +29,11 @@ from explorer.runtime.memory import aligned_empty, plain_copy, read_only_copy, r
 from ir.kernel import Argument, Kernel
 from ir.program import Program
 from ir.target import Hardware
-from ir.targets.cpu.entry import entry_llvm
-from ir.targets.cpu.pool import SYMBOLS, pool_llvm
 
-_PRELOADED = ("ir.targets.cpu.candidates", "explorer.exporters.library")  # slow to import
+_PRELOADED = (  # slow to import; what only makes text is none of a search's own concern
+    "ir.targets.cpu.candidates", "ir.targets.cpu.lower", "ir.targets.cpu.llvm",
+    "ir.targets.cpu.entry", "explorer.exporters.library",
+)  # fmt: skip
 _BODY = "tilewright_called_body"
 _CHAIN_ROUNDS = 4_000
 _CHAIN_CYCLES = 4 * 8 * _CHAIN_ROUNDS
@@ -285,6 +286,8 @@ def pool(cache_dir: Path | None = None) -> Pool:
 
 def _map_pool(cache_dir: Path | None) -> Pool:
     """Map the pool and let kernels see its symbols."""
+    from ir.targets.cpu.pool import SYMBOLS, pool_llvm
+
     text = pool_llvm()
     if cache_dir is None:
         code = emit_object(text)
@@ -371,6 +374,8 @@ class CpuKernel:
 @lru_cache(maxsize=8)
 def _entry_code(threads: int, count: int, fixed: tuple[tuple[int, int], ...]) -> bytes:
     """The machine code of an entry: kernels of one program, timed in turns, have the same."""
+    from ir.targets.cpu.entry import entry_llvm
+
     return emit_object(entry_llvm(_BODY, threads, count, dict(fixed)))
 
 

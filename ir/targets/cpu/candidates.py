@@ -24,7 +24,6 @@ from ir.targets.cpu.evaluate import scalar_of
 from ir.targets.cpu.features import CLOCK
 from ir.targets.cpu.frame import PAGE, Frame, Planned, Room, alone, bytes_of
 from ir.targets.cpu.instructions import vector_row
-from ir.targets.cpu.llvm import print_llvm
 from ir.targets.cpu.nest import SCALAR_BYTES
 from ir.targets.cpu.parts import StagedPart
 from ir.targets.cpu.phase_features import PhaseFeatures
@@ -114,6 +113,8 @@ def lower(program: Program, schedule: Schedule, hardware: Hardware, full: bool =
 
 
 def _lower(program: Program, schedule: Schedule, hardware: Hardware, full: bool) -> Kernel:
+    from ir.targets.cpu.llvm import print_llvm
+
     stretches = stretches_of(program, hardware)
     names = (WHOLE_ROWS, *(one.name for one in stretches))
     value, own = chosen(schedule, ROWS, names) if stretches else (WHOLE_ROWS, schedule)

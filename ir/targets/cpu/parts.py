@@ -19,7 +19,6 @@ from ir.targets.cpu.decisions import Decisions
 from ir.targets.cpu.features import Features
 from ir.targets.cpu.frame import Planned
 from ir.targets.cpu.instructions import vector_row
-from ir.targets.cpu.lower import Lowering, room_of
 from ir.targets.cpu.meaning import Meaning
 from ir.targets.cpu.planner import make_plan
 from ir.targets.cpu.seeds import seeds
@@ -83,6 +82,8 @@ class StagedPart:
         return self._planned(schedule)
 
     def _planned(self, schedule: Schedule) -> Planned:
+        from ir.targets.cpu.lower import Lowering, room_of
+
         isa = self.hardware.isa
         staged = split_program(self.program, WHOLE, self.residence)
         choice = str(schedule.get("split", WHOLE))
