@@ -24,6 +24,7 @@ from explorer.plan import NO_MODEL
 from explorer.rebuilding import buildable, machine_of, of_record
 from explorer.recall import DAMNING, FINAL, Where, kernel_seconds, noted, quiet_records
 from explorer.result import SHIPPED, HeadStart
+from explorer.runtime.base import get_runtime
 from explorer.sources import opened
 from explorer.workload import Workload, memories_of
 from ir.errors import TilewrightError, UsageError
@@ -228,11 +229,15 @@ def prior_for(space: Space, model: str | Path | None) -> TrainedModel | None:
 
 def read_early(target: str) -> None:
     """Begin to read the model that comes with the package, beside what else a search begins with:
-    it is unpacked while others compute, and so is XGBoost imported."""
+    it is unpacked while others compute.
+
+    So is XGBoost imported where a device apart from the processors takes longer to start. Elsewhere
+    the import would only take turns with this process, and the first batch needs no trees.
+    """
 
     def read() -> None:
-        with suppress(UsageError):  # whoever uses it is told
-            if shipped_model(target) is not None:
+        with suppress(TilewrightError):  # whoever uses it is told
+            if shipped_model(target) is not None and not get_runtime(target).exclusive:
                 import_module("xgboost")
 
     threading.Thread(target=read, name="model", daemon=True).start()
