@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ir.layout.expressions import constant, evaluated, total, variable
+from ir.layout.expressions import constant, evaluated, remainder, total, variable
 from ir.layout.instructions import find
 from ir.layout.instructions.rows import MatrixRow
 from ir.layout.swizzle import PLAIN, Swizzle
@@ -22,6 +22,7 @@ from ir.targets.cuda.layouts.lanes import (
     thread_part,
 )
 from ir.targets.cuda.layouts.lines import TileLines, line_swizzle
+from ir.targets.cuda.layouts.woven import woven
 
 OPERANDS = (
     ("mma.m16n8k16.bf16", "a", 4), ("mma.m16n8k16.bf16", "b", 2), ("mma.m16n8k16.bf16", "c", 1),
@@ -84,6 +85,40 @@ def test_places_of_values(name: str, role: str, matrices: int) -> None:
     found = place(operand(name, role), value)
     for part, wanted in zip(found, (first, second), strict=True):
         assert np.array_equal(evaluated(part, lane=lane, v=number), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_woven_fragments_are_the_instruction_s_in_another_order_along_the_sum(dtype: str) -> None:
+    """Lane t has neighbours from t % 4 * 4 on, in the places that both operands sum together."""
+    fragments = woven(dtype)
+    assert fragments.neighbours == 4
+    for role, own in (("a", fragments.rows), ("b", fragments.columns), ("c", fragments.sums)):
+        _, first, second = held(f"mma.m16n8k16.{dtype}", role)
+        lane, number = np.mgrid[0 : len(first), 0 : first.shape[1]]
+        found = place(own, variable("v", first.shape[1]), variable("lane", 32))
+        at = [evaluated(part, lane=lane, v=number) for part in found]
+        wanted = second // 2 % 4 * 4 + second // 8 * 2 + second % 2 if role != "c" else second
+        assert np.array_equal(at[0], first)
+        assert np.array_equal(at[1], wanted)
+
+
+@pytest.mark.parametrize("threads", [32, 96])
+def test_rows_of_woven_matrices(threads: int) -> None:
+    """Transposed, thread t gets column t / 4 of elements that are its neighbours."""
+    thread = np.arange(threads)
+    lane = remainder(variable("thread", threads), 32)
+    fragments = woven("bf16")
+    for own, matrices in (
+        (fragments.rows, 4), (fragments.columns, 2), (fragments.two_columns, 4)
+    ):  # fmt: skip
+        line, row = matrix_row(own, 16, matrices, True, lane)
+        of, along = (evaluated(part, thread=thread) for part in (line, row))
+        number = thread // 8 % matrices
+        half, late = number // 2, number % 2
+        if own == fragments.rows:
+            half, late = late, half
+        assert np.array_equal(of, half * 8)
+        assert np.array_equal(along, thread % 8 // 2 * 4 + thread % 2 + late * 2)
 
 
 AXES = st.lists(st.tuples(st.sampled_from("mn"), st.integers(1, 9)), max_size=2)

@@ -27,7 +27,8 @@ from ir.plain.code import (
 from ir.plain.products import Product, Products, products_of
 from ir.plain.strides import elements, extent_of
 from ir.targets.cuda.layouts.frame import WARP
-from ir.targets.cuda.plain.plain_products import COLUMNS, DEPTH, ROWS, Side, Tile
+from ir.targets.cuda.layouts.woven import COLUMNS, DEPTH, ROWS
+from ir.targets.cuda.plain.plain_products import Side, Tile
 from ir.targets.cuda.plain.plain_step import PlainStep
 
 _MMA_CLOCKS = 16.0  # of one instruction in a scheduler, of which a processor has four

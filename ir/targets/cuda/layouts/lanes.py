@@ -76,9 +76,14 @@ def places_of_values(held: ThreadValues) -> tuple[tuple[int, int], ...]:
 
 @lru_cache(maxsize=256)
 def matrix_row(
-    held: ThreadValues, bits: int, matrices: int, transposed: bool
+    held: ThreadValues,
+    bits: int,
+    matrices: int,
+    transposed: bool,
+    thread: Expression | None = None,
 ) -> tuple[Expression, Expression]:
-    """The first point of the row that lane `lane` addresses, along both axes of the tile.
+    """The first point of the row that a lane, of number `lane` if none is given, addresses, along
+    both axes of the tile.
 
     A register holds a part of each row of one matrix, of values of so many `bits`; `matrices`
     registers that follow each other in a thread are moved at once. Lanes that are not asked are as
@@ -90,7 +95,8 @@ def matrix_row(
     picked = values[packed : packed + matrices.bit_length() - 1]
     idle = (Step(NOBODY, 2, 0),) * (2 - len(picked))
     steps = (*rows, *picked, *idle, *threads[LANE_BITS:])
-    first, second = (address(_along(steps, axis), _lane(held)) for axis in (0, 1))
+    own = _lane(held) if thread is None else thread
+    first, second = (address(_along(steps, axis), own) for axis in (0, 1))
     return first, second
 
 

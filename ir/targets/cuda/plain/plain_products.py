@@ -1,9 +1,9 @@
 """Products of matrices in loops that a block's threads share, on mma.sync.
 
-A warp has a tile of rows by columns at a time, in fragments of m16n8k16 (PTX ISA, "Matrix
-fragments for mma.m16n8k16"). In which order a fragment's sum goes along the depth is free, as long
-as both operands agree: here a lane has four neighbours, so that what lies side by side is one word
-of eight bytes. Operands are read from where they are, in one of three ways: words along the depth,
+A warp has a tile of rows by columns at a time, in fragments of m16n8k16 that the layout synthesis
+lays out (`layouts/woven.py`): a lane has four neighbours along the depth, so that what lies side by
+side is one word of eight bytes. Operands are read from where they are, in one of three ways: words
+along the depth,
 `ldmatrix` with rows and columns swapped where neighbours of an array in shared memory lie across
 it, or elements, which may be any expressions.
 """
@@ -17,18 +17,22 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
 
+from ir.layout.expressions import ZERO, Expression, remainder, variable
+from ir.layout.printing import summand
 from ir.plain.accesses import every
 from ir.plain.code import GROUP, Element, Let, PlainKernel, Scalar
 from ir.plain.products import Product, Products, Variables
 from ir.plain.strides import Walk
 from ir.targets.cuda.layouts.frame import WARP
-from ir.targets.cuda.plain.plain_words import remainder
+from ir.targets.cuda.layouts.lanes import matrix_row, place
+from ir.targets.cuda.layouts.placed import ThreadValues
+from ir.targets.cuda.layouts.woven import COLUMNS, DEPTH, ROWS, woven
+from ir.targets.cuda.plain.plain_words import remainder as left_over
 from ir.targets.cuda.text import scalars
 
 if TYPE_CHECKING:
     from ir.targets.cuda.plain.plain_text import PlainText
 
-ROWS, COLUMNS, DEPTH = 16, 8, 16  # of an instruction
 HALF = 8  # rows of a fragment's halves, and of the matrices that ldmatrix moves
 _QUAD = 4  # neighbours along the depth that a lane has
 _TOGETHER = 4  # steps along the depth that the compiler sees at once
@@ -58,7 +62,7 @@ class TensorProducts:
     def __init__(self, text: PlainText, products: Products, tile: Tile) -> None:
         self.text, self.w, self.names = text, text.w, text.names
         self.products, self.tile = products, tile.within(products)
-        self.group, self.across = (self.names.fresh(stem) for stem in ("quad", "of_quad"))
+        self.line, self.deep, self.across = map(self.names.fresh, ("line", "deep", "across"))
         self.row, self.column = (self.names.fresh(stem) for stem in ("row", "column"))
         self.sums = {p.sum.name: self.names.fresh("sums") for p in products.products}
 
@@ -67,8 +71,10 @@ class TensorProducts:
         w, unit = self.w, self.names.fresh("unit")
         batch, down, along = self.tile.units(self.products)
         warps = self.text.group.threads // WARP
-        w.line(f"const i32 {self.group} = thread % {WARP} / {_QUAD};")
-        w.line(f"const i32 {self.across} = thread % {_QUAD};")
+        held = woven(self.products.products[0].dtype)
+        (line, deep), (_, across) = (place(own, thread=self.lane) for own in (held.rows, held.sums))
+        for name, value in ((self.line, line), (self.deep, deep), (self.across, across)):
+            w.line(f"const i32 {name} = {value};")
         first, end = f"i32 {unit} = thread / {WARP}", batch * down * along
         head = f"for ({first}; {unit} < {end}; {unit} += {warps})"
         with w.block(head):
@@ -79,6 +85,13 @@ class TensorProducts:
             for product in self.products.products:
                 self._sum(product)
             self._behind()
+
+    @property
+    def lane(self) -> Expression:
+        """The thread's number in its warp."""
+        group = self.text.group
+        assert group is not None
+        return remainder(variable("thread", group.threads), WARP)
 
     @contextmanager
     def unrolled(self, stem: str, count: int, step: int = 1) -> Iterator[str]:
@@ -114,8 +127,10 @@ class TensorProducts:
             self.unrolled("e", 4) as e,
         ):
             at, over = self.names.fresh("at"), self.names.fresh("over")
-            row = f"{self.row} + {r} * {ROWS} + {e} / 2 * {HALF} + {self.group}"
-            column = f"{self.column} + {c} * {COLUMNS} + {self.across} * 2 + {e} % 2"
+            held = woven(self.products.products[0].dtype).sums
+            down, across = map(summand, place(held, variable(e, 4), ZERO))
+            row = f"{self.row} + {r} * {ROWS} + {down} + {self.line}"
+            column = f"{self.column} + {c} * {COLUMNS} + {self.across} + {across}"
             self.w.line(f"const i32 {at} = {row}, {over} = {column};")
             ends = [f"{at} < {rows}"] if rows % (ROWS * self.tile.rows) else []
             ends += [f"{over} < {columns}"] if columns % (COLUMNS * self.tile.columns) else []
@@ -176,7 +191,7 @@ class Side:
             raw is not None
             and self.product.extent % _QUAD == 0
             and self._stride(raw, depth) == 1
-            and remainder(raw.index, _QUAD, depth) == 0
+            and left_over(raw.index, _QUAD, depth) == 0
             and self._is_aligned(raw)
         )
 
@@ -191,7 +206,7 @@ class Side:
             and own[1] % HALF == 0
             and not self.ends
             and self._stride(raw, own[0].name) == 1
-            and remainder(raw.index, HALF, own[0].name) == 0
+            and left_over(raw.index, HALF, own[0].name) == 0
         )
 
     def _stride(self, element: Element, variable: str) -> int | None:
@@ -223,7 +238,7 @@ class _Loads:
             return
         with self.owner.unrolled("h", self.halves) as half:
             at = self.names.fresh("at")
-            self.w.line(f"i32 {at} = {self.first} + {half} * {HALF} + {self.owner.group};")
+            self.w.line(f"i32 {at} = {self.first} + {half} * {HALF} + {self.owner.line};")
             if self.partial:
                 last = self.side.extent - 1
                 self.w.line(f"{at} = {at} <= {last} ? {at} : {last};")
@@ -243,7 +258,7 @@ class _Loads:
         name = self.names[self.product.depth.name]
         word = self.names.fresh("word")
         with self.w.block(""):
-            self.w.line(f"const i64 {name} = {self.depth} + {self.owner.across} * {_QUAD};")
+            self.w.line(f"const i64 {name} = {self.depth} + {self.owner.deep};")
             place = f"{self.names[raw.array]} + {self.text.scalars.text(raw.index)}"
             verb = f"tw_load_8({place})"
             if raw.array in self.side.shared:
@@ -260,7 +275,7 @@ class _Loads:
         kind = "f32" if raw is None else "u32"
         self.w.line(f"{kind} {found}[{_QUAD}];")
         with self.owner.unrolled("j", _QUAD) as j:
-            self.w.line(f"const i64 {name} = {self.depth} + {self.owner.across} * {_QUAD} + {j};")
+            self.w.line(f"const i64 {name} = {self.depth} + {self.owner.deep} + {j};")
             if raw is None:
                 text = self.text.scalars.text(self.side.value)
             else:
@@ -278,12 +293,11 @@ class _Loads:
     def _matrices(self) -> None:
         """Two matrices for each half of eight: what a lane has of the depth first and last. Of
         four, those of rows go through halves first, those of columns along the depth."""
-        number, into = f"thread / {HALF}", self.into
-        fast, slow = f"{number} % 2", f"{number} / 2 % 2"
-        half, late = (fast, slow) if self.is_rows else (slow, fast)
+        into, held = self.into, woven(self.product.dtype)
         if self.halves > 1:
+            both = held.rows if self.is_rows else held.two_columns
             with self.owner.unrolled("h", self.halves // 2) as pair:
-                where = self._matrix(f"({pair} * 2 + {half})", late)
+                where = self._matrix(f"{pair} * {2 * HALF}", both, 4)
                 words = [f"{into}[{pair} * 2 + {n // 2}][{n % 2}]" for n in range(4)]
                 if self.is_rows:
                     words = [f"{into}[{pair}][{n}]" for n in range(4)]
@@ -291,19 +305,20 @@ class _Loads:
         if self.halves % 2:
             with self.w.block(""):
                 last = self.halves - 1
-                where = self._matrix(str(last), late)
+                where = self._matrix(str(last * HALF), held.columns, 2)
                 self.w.line(f"tw_ldmatrix_x2_trans({where}, {into}[{last}][0], {into}[{last}][1]);")
 
-    def _matrix(self, half: str, late: str) -> str:
+    def _matrix(self, start: str, held: ThreadValues, matrices: int) -> str:
         """The address that a lane gives: of one row of a matrix."""
         raw, at = self.side.raw, self.names.fresh("at")
         assert raw is not None
-        self.w.line(f"i32 {at} = {self.first} + {half} * {HALF};")
+        line, row = matrix_row(held, 16, matrices, True, self.owner.lane)
+        parts = (self.first, start, *([summand(line)] if line != ZERO else []))
+        self.w.line(f"i32 {at} = {' + '.join(parts)};")
         if self.partial:
             last = self.side.extent - HALF
             self.w.line(f"{at} = {at} <= {last} ? {at} : {last};")
         self.text.coordinates(self.side.variables, at)
-        row = f"thread % {HALF} / 2 * {_QUAD} + thread % 2 + {late} * 2"
         name = self.names[self.product.depth.name]
-        self.w.line(f"const i64 {name} = {self.depth} + {row};")
+        self.w.line(f"const i64 {name} = {self.depth} + {summand(row)};")
         return f"tw_shared_address({self.names[raw.array]} + {self.text.scalars.text(raw.index)})"

@@ -26,7 +26,8 @@ from ir.space import Constraint
 from ir.target import Hardware
 from ir.targets.cuda.grid.overlap import starts_early
 from ir.targets.cuda.launch import Launch
-from ir.targets.cuda.plain.plain_products import COLUMNS, ROWS, Tile
+from ir.targets.cuda.layouts.woven import COLUMNS, ROWS
+from ir.targets.cuda.plain.plain_products import Tile
 from ir.targets.cuda.plain.plain_step import RESIDENT, PlainStep, Settings
 from ir.targets.cuda.plain.plain_stream import WIDEST
 from ir.targets.cuda.space.plain_cuts import PlainCuts, room_of
