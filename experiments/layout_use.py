@@ -1,6 +1,6 @@
 """Which lines of the layout library the CUDA lowering runs.
 
-python experiments/layout_use.py [--samples 3] [--seeds 8] [--lines] [--only NAME]
+python experiments/layout_use.py [--samples 3] [--seeds 8] [--lines] [--only NAME] [--workers 2]
 
 Every built-in operator and the programs of the CUDA tests are lowered: seeds and drawn schedules of
 their spaces, each engine by itself. A line counts if it stands in a function of `ir/layout`; what
@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -159,6 +160,7 @@ def main() -> None:
     parser.add_argument("--lines", action="store_true", help="list what did not run")
     parser.add_argument("--only", default="", help="programs whose name has this")
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the programs")
     parser.add_argument("--commands", action="store_true", help="what `tilewright layout` runs too")
     given = parser.parse_args()
     imported = Tracing()
@@ -167,22 +169,37 @@ def main() -> None:
     import tests.targets.cuda_cases  # noqa: F401
 
     sys.settrace(None)
-    tracing, total, began = Tracing(), Counter[str](), time.monotonic()
+    ran, total = Lines(), Counter[str]()
     cases = [case for case in programs() if given.only in case[0]]
     random.Random(0).shuffle(cases)
+    parts = [cases[number :: given.workers] for number in range(given.workers)]
+    tasks = [(part, given.seeds, given.samples, given.seconds) for part in parts]
+    with get_context("fork").Pool(given.workers) as pool:
+        for part_ran, part_total in pool.starmap(traced, tasks, chunksize=1):
+            total += part_total
+            for file, lines in part_ran.items():
+                ran.setdefault(file, set()).update(lines)
+    beside = commands() if given.commands else imported.ran
+    report(beside, ran, given.lines)
+    print(dict(total))
+
+
+def traced(
+    cases: list[tuple[str, Any]], seeds: int, samples: int, seconds: float
+) -> tuple[Lines, Counter[str]]:
+    """The lines that lowering these programs runs, and what came of it; in one process."""
+    tracing, total, began = Tracing(), Counter[str](), time.monotonic()
     for name, program in cases:
-        if time.monotonic() - began > given.seconds:
+        if time.monotonic() - began > seconds:
             break
         tracing.start()
-        done = lower(program, given.seeds, given.samples)
+        done = lower(program, seeds, samples)
         sys.settrace(None)
         total += done
         total["programs"] += 1
         ran = sum(map(len, tracing.ran.values()))
         print(f"{time.monotonic() - began:6.0f} s {ran:5} {name} {dict(done)}", file=sys.stderr)
-    beside = commands() if given.commands else imported.ran
-    report(beside, tracing.ran, given.lines)
-    print(dict(total))
+    return tracing.ran, total
 
 
 def commands() -> Lines:

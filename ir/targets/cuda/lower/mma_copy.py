@@ -94,8 +94,9 @@ class Copies:
             axis = tile.outer.tiled[0] if tile.outer.tiled else ""
             step = self.lines * self.access.stride(axis) if axis else 0
             source = f"{stem}_from + {stem}_walk + {turn} * (i64){step}"
-            if self.lines * tile.width % tile.memory.pattern == 0:
-                target = f"{stem}_to + {turn} * {self.lines * tile.width}"
+            further = tile.memory.start(self.lines, 0)
+            if further % tile.memory.pattern == 0:
+                target = f"{stem}_to + {turn} * {further}"
             else:
                 target = self._place(line, f"{stem}_piece")
         else:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from math import prod
 
 from ir.dtypes import dtype_of
+from ir.layout.addresses import address
 from ir.layout.expressions import scaled, total, variable
 from ir.ops.store import Store
 from ir.program import Program
@@ -104,16 +105,17 @@ def put_sums(plan: MmaPlan, w: Writer, name: str, number: int) -> None:
     row = total(scaled(variable("warp_row", plan.warps[0]), plan.warp_rows), row)
     column = total(scaled(variable("warp_column", plan.warps[1]), plan.warp_columns), column)
     at = w.name("put_at")
-    offset = scaled(total(scaled(row, plan.pitch), column), 4)
-    w.line(f"const u32 {at} = smem + {start} + ({offset});")
+    memory = plan.sums_memory
+    w.line(f"const u32 {at} = smem + {start} + ({address(memory, row, column)});")
     r, c = w.name("r"), w.name("c")
     with w.unrolled(r, plan.row_blocks), w.unrolled(c, plan.column_blocks):
         index = f"{name}[{r} * {plan.column_blocks} + {c}]"
         places = places_of_values(plan.sums)
         for number in range(0, len(places), PAIR):
             (down, across), *_ = places[number:]
-            rows = f"({r} * {ROWS} + {down}) * {4 * plan.pitch}"
-            where = f"{rows} + {c} * {4 * COLUMNS}" + (f" + {4 * across}" if across else "")
+            rows = f"({r} * {ROWS} + {down}) * {memory((1, 0))}"
+            behind = f" + {memory((0, across))}" if across else ""
+            where = f"{rows} + {c} * {memory((0, COLUMNS))}{behind}"
             words = ", ".join(f"tw_word({index}[{number + i}])" for i in range(PAIR))
             w.line(f"tw_store_shared_8({at} + {where}, {words});")
 

@@ -9,6 +9,7 @@ from math import prod
 
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
+from ir.layout.layout import Layout
 from ir.program import Program
 from ir.schedule import Value
 from ir.targets.cuda.build.roles import Roles
@@ -161,6 +162,11 @@ class MmaPlan:
     def pitch(self) -> int:
         """Floats from one row of accumulators in shared memory to the next."""
         return self.columns.size + PAD
+
+    @property
+    def sums_memory(self) -> Layout:
+        """(row, column) -> byte of a sum in shared memory."""
+        return Layout((self.rows.size, self.columns.size), (4 * self.pitch, 4))
 
     @property
     def part_bytes(self) -> int:
