@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ir.layout.layout import Layout
 from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.plain.plain_stream import WIDEST, Stream, Streams
 
@@ -45,6 +46,11 @@ class Tile:
     def lane_bytes(self) -> int:
         """From one lane's elements to the next one's."""
         return (self.words | 1) * self.word
+
+    @property
+    def memory(self) -> Layout:
+        """(neighbour, lane) -> byte in shared memory; the index is the iteration's number."""
+        return Layout((self.run, WARP), (self.stream.size, self.lane_bytes))
 
     @property
     def bytes(self) -> int:

@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ir.dtypes import compute_dtype
+from ir.layout.addresses import address
+from ir.layout.expressions import variable
+from ir.layout.printing import summand
 from ir.plain.code import Accumulate, Element, Name, Scalar, Statement
 from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.plain.plain_ring import LEAST, Ring, Tile
@@ -141,15 +144,14 @@ class FoldTiles:
         """A warp's loop over what is moved at a time, of what is there: gives the address in shared
         memory and the place in the tensor."""
         w, stream, run = self.w, tile.stream, tile.run
-        each, shift = tile.unit // stream.size, run.bit_length() - 1
+        each = tile.unit // stream.size
+        here = address(tile.memory, variable("place", WARP * run, each))
         with w.unrolled("unit", run // each):
             w.line(f"const i32 place = (lane + unit * {WARP}) * {each};")
             back = "place" if stream.step > 0 else f"({WARP * run - each} - place)"
             with w.block(f"if ({start} + {back} < limit)"):
-                lanes = f"(place >> {shift}) * {tile.lane_bytes}"
-                rest = f" + (place & {run - 1}) * {stream.size}" if run > 1 else ""
                 there = self.lowest(stream, f"{start} + {back}", each)
-                yield f"{place} + {lanes}{rest}", there
+                yield f"{place} + {summand(here)}", there
 
     def element(self, stream: Stream, iteration: str) -> str:
         """Where an iteration's element is."""
