@@ -166,7 +166,7 @@ class TensorKernel(TensorStreams):
         found += self._loop_decisions(owner)
         if self.formed:
             why = "warp groups that form operands of what is copied"
-            found.append(Decision(self.name(FORMERS), (1, 2, 4), "binding", owner, why))
+            found.append(Decision(self.name(FORMERS), (1, 2), "binding", owner, why))
         if self.roles.raw:
             why = "when raw tiles are read: step by step, or at the start of their block"
             found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))
@@ -305,7 +305,7 @@ class TensorKernel(TensorStreams):
             alone = [seed for seed in found if seed[self.name("consumers")] == 1]
             whole: dict[str, Value] = {self.name("consumers"): 2, self.name("partition"): "whole"}
             found = [{**seed, **whole} for seed in alone] + found
-            found = [self._formed_by(seed, count) for seed in found for count in (2, 4, 1)]
+            found = [self._formed_by(seed, count) for seed in found for count in (2, 1)]
         return found[:LARGE] + self.stream_seeds(found) + found[LARGE:]
 
     def _formed_by(self, seed: Mapping[str, Value], formers: int) -> dict[str, Value]:
