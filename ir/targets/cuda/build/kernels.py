@@ -273,12 +273,16 @@ def _with_schedules(kernel: AnyKernel) -> AnyKernel:
 
 def _space_of(kernel: AnyKernel) -> Space:
     """The space of one kernel alone."""
+    if isinstance(kernel, TensorKernel):
+        return kernel.alone
     rules, seeds = tuple(kernel.constraints()), _seeds(kernel)
     return Space("cuda", tuple(kernel.decisions()), rules, seeds)
 
 
 @lru_cache(maxsize=1024)
 def _seeds(kernel: AnyKernel) -> tuple[dict[str, Value], ...]:
+    if isinstance(kernel, TensorKernel):
+        return kernel.alone.seeds
     return tuple(kernel.seeds())
 
 

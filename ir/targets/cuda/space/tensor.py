@@ -17,7 +17,7 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.rewrite.walking import walked
 from ir.schedule import Value
-from ir.space import Constraint
+from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.bodies.tensor_bodies import early_loads, is_chained
 from ir.targets.cuda.bodies.tensor_order import (
@@ -70,16 +70,28 @@ class TensorKernel(TensorStreams):
         self.swapped = self._swapped()
         joint = self.roles.walked if self.roles.inner else ()
         self.streamed = walked(program, frozenset(self.roles.walked), joint)
-        if not self.seeds():
+        if not self.alone.seeds:
             raise Refusal("seeds", "no schedule fits")
-        problems = []
-        for seed in self.seeds():
+        self._probe()
+
+    @cached_property
+    def alone(self) -> Space:
+        """The space of this kernel by itself."""
+        rules, seeds = tuple(self.constraints()), tuple(self.seeds())
+        return Space("cuda", tuple(self.decisions()), rules, seeds)
+
+    def _probe(self) -> None:
+        """Refusal if no seed can be lowered; those that are not legal are tried if none is."""
+        rows, problem = self.alone.seed_matrix, ""
+        legal = rows[self.alone.legal(rows)]
+        for row in legal if len(legal) else rows:
+            pairs = zip(self.alone.decisions, row.tolist(), strict=True)
             try:
-                self.lower(self.complete(seed), "probe")
+                self.lower({one.name: one.domain[code] for one, code in pairs}, "probe")
                 return
             except Refusal as refusal:
-                problems.append(str(refusal))
-        raise Refusal("probe", problems[0])
+                problem = problem or str(refusal)
+        raise Refusal("probe", problem)
 
     @property
     def moved(self) -> int:
