@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ir import Graph, cast, contract, exp, reduce
@@ -128,3 +129,34 @@ def test_points_outside_are_0_however_they_would_be_made() -> None:
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         assert "former" in kernel.text("cuda")
         assert problems(program, kernel, inputs, wanted, 5) == [], schedule.to_json()
+
+
+def test_instructions_have_the_registers_that_a_block_begins_with() -> None:
+    """With four warp groups a thread begins with 128: too few for sums of 256 columns."""
+    program = built("tensor_scaled", {"t": 2048, "s": 16384, "h": 64, "d": 128})
+    (kernel,) = kernels_of(program, HARDWARE, FORMED)
+    space = BACKEND.space(program, HARDWARE).pin(engine=FORMED)
+    matrix = space.sample(np.random.default_rng(0), 60)
+    for row in matrix:
+        values = space.schedule(row).as_dict()
+        own = {key.removeprefix(f"{FORMED}."): value for key, value in values.items()}
+        consumers, formers = int(own["consumers"]), int(own["formers"])
+        parts = consumers if own["partition"] == "columns" else 1
+        registers = 65536 // (128 * (1 + consumers + formers)) // 8 * 8
+        columns = int(own["tile.t" if own["swap"] else "tile.s"])
+        assert columns // parts // 2 + 26 <= registers
+    assert isinstance(kernel, FormedKernel)
+
+
+def test_parts_of_a_sum_are_left_in_memory_where_a_kernel_of_the_kind_does_so() -> None:
+    """An operand of f32 that registers round is read across the sum: of parts of it there is no
+    such kernel, so their blocks add them."""
+    g = Graph("rounded")
+    m, n, k = g.axes(m=256, n=256, k=4096)
+    a, b = g.input("A", (m, k), "f16"), g.input("B", (k, n), "f32")
+    g.output("C", contract(a, cast(b, "f16"), over=k), "f16")
+    program = g.program()
+    space = BACKEND.space(program, HARDWARE).pin(engine="wgmma_rs")
+    assert len(space.decision("wgmma_rs.split").domain) > 1
+    for row in space.seed_rows(np.random.default_rng(0))[:40]:
+        BACKEND.lower(program, space.schedule(row), HARDWARE)

@@ -292,7 +292,22 @@ def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, .
         return (WHOLE,)
     roles = kernels[0].roles
     several = isinstance(kernels[0], MmaKernel) or bool(roles.computed or roles.folded)
-    return split_choices(program, roles, several)
+    found = split_choices(program, roles, several)
+    if len(found) == 1 or _split_alike(program, found[1], kernels[0]):
+        return found
+    merged = _merge(program, kernels, found[1].partition(":")[0]) is not None
+    return found if merged else (WHOLE,)
+
+
+@lru_cache(maxsize=512)
+def _split_alike(program: Program, choice: str, kernel: AnyKernel) -> bool:
+    """Whether the same kind of kernel computes the parts of a sum, for another one to add them."""
+    engine = next(name for name, kind in KINDS.items() if type(kernel) is kind)
+    try:
+        parts = kernels_of(split_program(program, choice), kernel.hardware, engine)
+    except UsageError:
+        return False
+    return {type(one) for one in parts} <= {type(kernel), BlockKernel}
 
 
 def decisions_of(
@@ -326,6 +341,8 @@ def constraints_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Co
     if len(choices) > 1 and isinstance(kernels[0], TensorKernel):
         axis = choices[1].partition(":")[0]
         found.append(_whole_parts(program, choices))
+        if not _split_alike(program, choices[1], kernels[0]):
+            found.append(_merged_inside())
         if _merge(program, kernels, axis) is not None:
             found += [_merged_once(), _parts_in_a_wave(choices), exchange_fits(kernels[0])]
     return tuple(found)
@@ -354,6 +371,17 @@ def _merged_once() -> Constraint:
         return f"split {values['split']}, merge {values[MERGE]}"
 
     return Constraint("merge", "a sum in one part is not merged", check, explain)
+
+
+def _merged_inside() -> Constraint:
+    def check(columns: Columns) -> Any:
+        return columns.is_("split", WHOLE) | ~columns.is_(MERGE, KERNEL)
+
+    def explain(values: Mapping[str, Value]) -> str:
+        return f"split {values['split']}, merge {values[MERGE]}"
+
+    needs = "parts that no kernel of this kind leaves in memory are added by its blocks"
+    return Constraint("inside", needs, check, explain)
 
 
 def _parts_in_a_wave(choices: tuple[str, ...]) -> Constraint:

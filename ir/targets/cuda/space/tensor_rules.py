@@ -35,6 +35,7 @@ from ir.targets.cuda.plans.tensor_rings import HELD, extra_names, rings_of
 from ir.targets.cuda.seeds.tensor_seeds import RESERVED
 from ir.targets.cuda.space.tensor_tiles import TensorTiles
 
+BESIDE_SUMS = 26  # registers that an instruction takes beside its sums, as ptxas (13.0) says
 SPARE = RESERVED // 2  # bytes of the reserve that barriers leave to scratch
 TOLD = ("consumers", "partition", "stages", "cluster", "registers", "swap", ORDER, TURNS)
 
@@ -234,8 +235,16 @@ class TensorRules(TensorTiles):
         entry = 65536 // (GROUP * self._warp_groups(columns)) // 8 * 8
         limit = np.where(limit == 0, np.minimum(entry, 255), limit)
         entry_fits = used <= np.minimum(entry, 255) + np.where(consumers == 3, -32, 64)
+        if self.formed:
+            entry_fits = self._widest(columns) // 2 + BESIDE_SUMS <= entry
         spare = np.where(limit >= 232, 24, 32)
         return (used + spare <= limit) & entry_fits
+
+    def _widest(self, columns: Columns) -> Any:
+        """Columns of the widest instruction."""
+        parts = self._consumers(columns, "columns")
+        inner = self._depth(columns) if self.roles.inner else 0
+        return np.maximum(self._columns(columns), inner) // parts
 
     def _resident_fits(self, columns: Columns) -> Any:
         """Whether several blocks fit a processor, if they are asked for: those that have a tile
