@@ -95,3 +95,16 @@ def tensor_scaled(g: Graph, t: int, s: int, h: int, d: int) -> None:
     w = g.input("w", (T, H), "f32")
     z = contract(q, cast(cast(k, "f32") * ks, "bf16"), over=D)
     g.output("I", reduce("sum", where(z > 0.0, z, 0.0) * w, over=H), "f32", (T, S))
+
+
+@operator
+def group_keys(g: Graph, b: int, kv: int, n: int, d: int) -> None:
+    """Decoding over keys of i8 with a scale for every 32 channels, and values of bf16."""
+    B, K, R, J, G, D, E = g.axes(b=b, k=kv, r=8, j=n, g=d // 32, d=32, e=d)
+    q = g.input("Q", (B, K, R, G, D), "bf16")
+    k, v = g.input("Kc", (B, K, J, G, D), "i8"), g.input("Vc", (B, K, J, E), "bf16")
+    ks = g.input("ks", (B, K, J, G), "f32", values=SCALES)
+    s = contract(q, cast(cast(k, "f32") * ks, "bf16"), over=(G, D)) * d**-0.5
+    p = exp(s - reduce("max", s, over=J))
+    o = contract(cast(p, "bf16"), v, over=J) / reduce("sum", p, over=J)
+    g.output("O", o, "bf16", (B, K, R, E))

@@ -19,7 +19,7 @@ from ir.targets.cuda.build.tensor_kernel import L2
 from ir.targets.cuda.layouts.frame import GROUP, WARP, Frame
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.plans.planning import FORMER_REGISTERS
-from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS, Ring
+from ir.targets.cuda.plans.tensor_plan import CHUNK, REGISTER_SPLITS, Ring
 from ir.targets.cuda.plans.tensor_rings import HELD
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
@@ -31,7 +31,6 @@ from ir.targets.cuda.text.writer import Writer
 if TYPE_CHECKING:
     from ir.targets.cuda.lower.tensor_lower import TensorLowering
 
-CHUNK = 16  # bytes that a thread forms at a time
 TOGETHER = 4  # chunks that it reads before it makes the first
 UNROLLED = 32  # chunks of a tile that are not looped over
 
@@ -122,6 +121,7 @@ class _Tile:
         self.program = former.program
         self.source = self.plan.source_of(operand, former)
         self.each = CHUNK // operand.size  # points of a chunk
+        self.run = operand.run[-1][0]  # along which they are neighbours
         team = Team("former", GROUP, "", "")
         self.e = Evaluator(self.program, self.w, Frame((), ()), self.plan.tiles, team)
 
@@ -166,16 +166,15 @@ class _Tile:
     def _counts(self) -> dict[str, int]:
         """Chunks along each axis, the contiguous one last."""
         tiles = {axis: points for axis, points in self.operand.tiles if points > 1}
-        run = self.operand.contiguous
-        others = {axis: points for axis, points in tiles.items() if axis != run}
-        return {**others, run: tiles.get(run, 1) // self.each}
+        others = {axis: points for axis, points in tiles.items() if axis != self.run}
+        return {**others, self.run: tiles.get(self.run, 1) // self.each}
 
     def _places(self, chunk: Expression) -> dict[str, Expression]:
         """Where a chunk begins in the tile, along each axis."""
         at, found, inner = chunk, dict[str, Expression](), 1
         for axis, points in reversed(self._counts.items()):
             here = remainder(quotient(at, inner), points)
-            found[axis] = scaled(here, self.each) if axis == self.operand.contiguous else here
+            found[axis] = scaled(here, self.each) if axis == self.run else here
             inner *= points
         return found
 
@@ -240,7 +239,7 @@ class _Tile:
 
     def _small(self, place: Mapping[str, Expression], number: int | None) -> dict[int, str]:
         """Values that threads read from memory: of a whole chunk, or of one of its points."""
-        found, run = dict[int, str](), self.operand.contiguous
+        found, run = dict[int, str](), self.run
         for position, node in enumerate(self.program.nodes):
             if not isinstance(node.op, Load) or position == self.former.load:
                 continue
@@ -262,4 +261,4 @@ class _Tile:
 
     def _at(self, place: Mapping[str, Expression], axis: str, number: int) -> Expression:
         at = place.get(axis, ZERO)
-        return total(at, Expression(number)) if axis == self.operand.contiguous and number else at
+        return total(at, Expression(number)) if axis == self.run and number else at

@@ -47,6 +47,7 @@ from ir.targets.cuda.plans.tensor_rings import HELD, fetched_of, found_twice, ri
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.space.splits import CLUSTER
 
+CHUNK = 16  # bytes of an operand that a thread forms at a time
 SOURCE_LINES = (128, 64, 32)  # bytes of lines of what operands are formed of
 RESIDENT = "resident"  # the decision how many blocks a processor has
 REGISTER_SPLITS: Mapping[str, tuple[int, int]] = {
@@ -513,7 +514,8 @@ class Plan:
             source = self.source_of(operand, former)
             if operand.order or operand.pieces or self.cluster_blocks > 1:
                 raise Refusal("formed", f"{operand.spec.name}: its lines are in another order")
-            if source.contiguous != operand.contiguous or len(operand.run) > 1:
+            axis = operand.run[-1][0]
+            if source.run != operand.run or self.tiles[axis] * operand.size % CHUNK:
                 raise Refusal("formed", f"{operand.spec.name}: not contiguous as its source is")
             problem = source.problem()
             if problem:
