@@ -109,6 +109,8 @@ class Seeds:
             shapes = ((64, 1, 32), (64, 1, 16), (128, 2, 16), *shapes)
         elif len(held) > 1:
             shapes = ((128, 2, 96), *shapes)
+        if volume(self.kernel.program, self.kernel.roles.rows) <= ROWS:  # which one group has
+            shapes = tuple(dict.fromkeys(((ROWS, 1, 128), (ROWS, 1, 64), *shapes)))
         rows = [self._chained(*shape) for shape in shapes]
         if volume(self.kernel.program, self.kernel.roles.columns) > WIDEST:
             names = ("partition", "epilogue", "epilogue_slots")

@@ -314,9 +314,6 @@ class TensorKernel(TensorStreams):
             ahead: dict[str, Value] = {self.name(LOADS): AHEAD}
             found = [one for seed in found for one in ({**seed, **ahead}, seed)]
         if self.formed:
-            alone = [seed for seed in found if seed[self.name("consumers")] == 1]
-            whole: dict[str, Value] = {self.name("consumers"): 2, self.name("partition"): "whole"}
-            found = [{**seed, **whole} for seed in alone] + found
             found = [self._formed_by(seed, count) for seed in found for count in (2, 1)]
         return found[:LARGE] + self.stream_seeds(found) + found[LARGE:]
 
