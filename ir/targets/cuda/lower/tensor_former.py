@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING
 
 from ir.kernel.tile_kernel import ADVANCE, BLOCK, EXPECT, FREE, Do, Loop, Role, Sync
 from ir.layout.expressions import ZERO, Expression, quotient, remainder, scaled, total, variable
@@ -18,33 +17,24 @@ from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.tensor_kernel import L2
 from ir.targets.cuda.layouts.frame import GROUP, WARP, Frame
 from ir.targets.cuda.layouts.operands import OperandTile
+from ir.targets.cuda.lower.tensor_producer import ProducerPrinter
 from ir.targets.cuda.plans.planning import FORMER_REGISTERS
 from ir.targets.cuda.plans.tensor_plan import CHUNK, REGISTER_SPLITS, Ring
 from ir.targets.cuda.plans.tensor_rings import HELD
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.packed import HALVES, PackedWords
-from ir.targets.cuda.text.printer import Printer
 from ir.targets.cuda.text.registers import Point, Team
 from ir.targets.cuda.text.writer import Writer
-
-if TYPE_CHECKING:
-    from ir.targets.cuda.lower.tensor_lower import TensorLowering
 
 TOGETHER = 4  # chunks that it reads before it makes the first
 UNROLLED = 32  # chunks of a tile that are not looped over
 
 
-class FormerPrinter(Printer):
+class FormerPrinter(ProducerPrinter):
     """Prints the statements of the producer, as those see them who form what it copied."""
 
     who = "a group of formers"
-
-    def __init__(self, lowering: TensorLowering) -> None:
-        super().__init__(lowering.kernel, Writer(2))
-        self.lowering, self.plan = lowering, lowering.plan
-        self.e = lowering.evaluator(self.w)
-        self.origins: Mapping[str, str] = {}
 
     def role(self, role: Role) -> Writer:
         if self.plan.formed:
