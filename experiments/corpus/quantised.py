@@ -108,3 +108,16 @@ def group_keys(g: Graph, b: int, kv: int, n: int, d: int) -> None:
     p = exp(s - reduce("max", s, over=J))
     o = contract(cast(p, "bf16"), v, over=J) / reduce("sum", p, over=J)
     g.output("O", o, "bf16", (B, K, R, E))
+
+
+@operator
+def window_e5m2(g: Graph, b: int, kv: int, n: int, d: int, window: int) -> None:
+    """Decoding over the last keys and values of a cache of e5m2, eight queries to a head."""
+    B, K, R, J, D, E = g.axes(b=b, k=kv, r=8, j=n, d=d, e=d)
+    q = g.input("Q", (B, K, R, D), "bf16")
+    k, v = g.input("Kc", (B, K, J, D), "e5m2"), g.input("Vc", (B, K, J, E), "e5m2")
+    s = contract(q, cast(k, "bf16"), over=D) * d**-0.5
+    s = where(g.iota(J) >= n - window, s, -math.inf)
+    p = exp(s - reduce("max", s, over=J))
+    o = contract(cast(p, "bf16"), cast(v, "bf16"), over=J) / reduce("sum", p, over=J)
+    g.output("O", o, "bf16", (B, K, R, E))

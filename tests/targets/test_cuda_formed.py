@@ -29,6 +29,7 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("mlp8", {"m": 130, "n": 64, "k": 96, "hidden": 64}),
     ("from_f32", {"b": 1, "h": 2, "s": 100, "d": 96}),
     ("tensor_scaled", {"t": 20, "s": 40, "h": 8, "d": 64}),
+    ("window_e5m2", {"b": 1, "kv": 2, "n": 150, "d": 64, "window": 70}),
     ("group_keys", {"b": 1, "kv": 2, "n": 150, "d": 128}),
 )
 
