@@ -136,7 +136,6 @@ def test_points_outside_are_0_however_they_would_be_made() -> None:
 def test_instructions_have_the_registers_that_a_block_begins_with() -> None:
     """With four warp groups a thread begins with 128: too few for sums of 256 columns."""
     program = built("tensor_scaled", {"t": 2048, "s": 16384, "h": 64, "d": 128})
-    (kernel,) = kernels_of(program, HARDWARE, FORMED)
     space = BACKEND.space(program, HARDWARE).pin(engine=FORMED)
     matrix = space.sample(np.random.default_rng(0), 60)
     for row in matrix:
@@ -147,7 +146,6 @@ def test_instructions_have_the_registers_that_a_block_begins_with() -> None:
         registers = 65536 // (128 * (1 + consumers + formers)) // 8 * 8
         columns = int(own["tile.t" if own["swap"] else "tile.s"])
         assert columns // parts // 2 + 26 <= registers
-    assert isinstance(kernel, FormedKernel)
 
 
 def test_parts_of_a_sum_are_left_in_memory_where_a_kernel_of_the_kind_does_so() -> None:
@@ -162,3 +160,35 @@ def test_parts_of_a_sum_are_left_in_memory_where_a_kernel_of_the_kind_does_so() 
     assert len(space.decision("wgmma_rs.split").domain) > 1
     for row in space.seed_rows(np.random.default_rng(0))[:40]:
         BACKEND.lower(program, space.schedule(row), HARDWARE)
+
+
+@pytest.mark.parametrize("number", [0, 5], ids=["chain", "asked ahead"])
+def test_what_is_formed_has_no_place_in_memory(number: int) -> None:
+    """Neither in the workspace nor under a tensor map, where the L2 cache is asked for it too."""
+    program = built(*CASES[number])
+    space = BACKEND.space(program, HARDWARE)
+    pins: dict[str, Any] = {"engine": FORMED}
+    if f"{FORMED}.prefetch" in space.names:
+        pins |= {f"{FORMED}.prefetch": 2}
+    schedule = space.pin(pins).sample(np.random.default_rng(0), 1)[0]
+    kernel = BACKEND.lower(program, space.pin(pins).schedule(schedule), HARDWARE)
+    assert [a.name for a in kernel.arguments if a.role == "workspace"] == []
+    (formed,) = kernels_of(program, HARDWARE, FORMED)
+    assert isinstance(formed, FormedKernel)
+    assert all(f"{former.tensor}_map" not in kernel.text("cuda") for former in formed.formed)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+def test_a_tensor_may_be_an_operand_and_what_another_one_is_formed_of() -> None:
+    g = Graph("twice")
+    m, j, d, e = g.axes(m=64, j=96, d=64, e=64)
+    q, cache = g.input("Q", (m, d), "i8"), g.tensor("cache", (96, 64), "i8")
+    p = exp(cast(contract(q, cache[j, d], over=d), "f32") * 1e-5)
+    g.output("O", contract(cast(p, "bf16"), cast(cache[j, e], "bf16"), over=j), "f32")
+    program = g.program()
+    assert FORMED in engines_of(program, HARDWARE)
+    inputs = drawn_inputs(program, 1)
+    wanted = bounds_of(program, inputs)
+    for schedule in drawn(program, 7, 1, 2, FORMED):
+        kernel = BACKEND.lower(program, schedule, HARDWARE)
+        assert problems(program, kernel, inputs, wanted, 3) == [], schedule.to_json()

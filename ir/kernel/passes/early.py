@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
-from ir.kernel.tile_kernel import Do, Statement, TileKernel, rewritten
+from ir.kernel.tile_kernel import NESTED, Do, Statement, TileKernel, rewritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +35,13 @@ class Early:
 
     def __call__(self, kernel: TileKernel) -> TileKernel:
         def change(one: Statement) -> tuple[Statement, ...]:
-            body: tuple[Statement, ...] = getattr(one, "body", ())
+            if not isinstance(one, NESTED):
+                return (one,)
+            body = one.body
             found = [do for do in body if isinstance(do, Do) and do.operation == self.first]
             if not found:
                 return (one,)
             ahead = Do(self.loads, at=found[0].at, later=found[0].later)
-            return (_with_body(one, (ahead, *body)),)
+            return (replace(one, body=(ahead, *body)),)
 
         return kernel.with_body(rewritten(kernel.body, change))
-
-
-def _with_body(one: Any, body: tuple[Statement, ...]) -> Statement:
-    changed: Statement = replace(one, body=body)
-    return changed

@@ -542,8 +542,9 @@ def _places(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str,
     places: dict[str, int] = {}
     total = 0
     for kernel in kernels:
+        formed = {former.tensor for former in getattr(kernel, "formed", ())}
         for spec in kernel.program.tensors:
-            if spec.name not in own and spec.name not in places:
+            if spec.name not in own and spec.name not in places and spec.name not in formed:
                 places[spec.name] = total
                 size = prod(spec.shape) * dtype_of(spec.dtype).bytes
                 total += -(-size // ALIGN) * ALIGN

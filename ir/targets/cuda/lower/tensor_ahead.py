@@ -50,6 +50,8 @@ def ask_ahead(lowering: TensorLowering, w: Writer, evaluator: Evaluator) -> None
                 for operand in ring.operands:
                     if operand.gathers:  # whose indices the kernel before may still write
                         continue
-                    for name, _, where in lowering.boxes(operand, origins):
+                    former = lowering.plan.former_of(operand)
+                    read = lowering.plan.source_of(operand, former) if former else operand
+                    for name, _, where in lowering.boxes(read, origins, former is not None):
                         place = ", ".join([f"&{name}", *where])
                         w.line(f"tw_tma_prefetch_{len(where)}d({place});")

@@ -325,12 +325,13 @@ class TensorLowering:
         return sum(any(do.operation == f"fetch.{ring.name}" for do in done) for done in fetches)
 
     def boxes(
-        self, operand: OperandTile, origins: Mapping[str, str]
+        self, operand: OperandTile, origins: Mapping[str, str], whole: bool = False
     ) -> Iterator[tuple[str, int, list[str]]]:
         """Tensor map, place and coordinates of this block's share of every panel of a tile; of what
-        is copied in pieces, of each of them."""
+        is copied in pieces, of each of them. Of what an operand is formed of, it has the `whole`.
+        """
         first, peers = "", 1
-        if operand.spec.name in self.program.scope.tensors:  # not what others are formed of
+        if not whole:
             first, peers = first_line(self.plan, operand), self.plan.peers(operand)
         parameter = operand.parameter(peers, self.plan.promotion)
         name = self.map_name(operand.spec.name, parameter)

@@ -134,7 +134,7 @@ class ProducerPrinter(Printer):
         stage, source = f"{ring.name}_slot", self.plan.source_of(operand, former)
         to = self.lowering.source_slot(ring, operand, source, stage)
         full = self.lowering.source_full(ring, stage)
-        for name, at, where in self.lowering.boxes(source, origins):
+        for name, at, where in self.lowering.boxes(source, origins, True):
             arguments = [f"{to} + {at}" if at else to, f"&{name}", full, *where]
             self.w.line(f"tw_tma_load_{len(where)}d({', '.join(arguments)});")
 
