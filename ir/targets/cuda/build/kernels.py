@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ir.columns import Columns, Decision
+from ir.columns import Decision
 from ir.dtypes import dtype_of
 from ir.errors import Refusal, UsageError
 from ir.kernel import Argument, Kernel
@@ -42,6 +42,12 @@ from ir.targets.cuda.space.cluster_rules import exchange_fits
 from ir.targets.cuda.space.mma import MmaKernel
 from ir.targets.cuda.space.plain import PlainCudaKernel
 from ir.targets.cuda.space.residences import BESIDE, USUAL, pieces_of
+from ir.targets.cuda.space.split_rules import (
+    merged_inside,
+    merged_once,
+    parts_in_a_wave,
+    whole_parts,
+)
 from ir.targets.cuda.space.splits import (
     ATOMICS,
     KERNEL,
@@ -56,7 +62,6 @@ from ir.targets.cuda.space.splits import (
     translated,
 )
 from ir.targets.cuda.space.tensor import FormedKernel, RegisterKernel, TensorKernel
-from ir.targets.cuda.space.tensor_tiles import CLUSTERS
 from ir.targets.cuda.text.scalars import table_text
 
 AnyKernel = BlockKernel | TensorKernel | MmaKernel | PlainCudaKernel
@@ -340,69 +345,12 @@ def constraints_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Co
     choices = choices_of(program, kernels)
     if len(choices) > 1 and isinstance(kernels[0], TensorKernel):
         axis = choices[1].partition(":")[0]
-        found.append(_whole_parts(program, choices))
+        found.append(whole_parts(program, choices))
         if not _split_alike(program, choices[1], kernels[0]):
-            found.append(_merged_inside())
+            found.append(merged_inside())
         if _merge(program, kernels, axis) is not None:
-            found += [_merged_once(), _parts_in_a_wave(choices), exchange_fits(kernels[0])]
+            found += [merged_once(), parts_in_a_wave(choices), exchange_fits(kernels[0])]
     return tuple(found)
-
-
-def _whole_parts(program: Program, choices: tuple[str, ...]) -> Constraint:
-    axis = choices[1].partition(":")[0]
-    extent, name = program.axes[axis], f"tile.{axis}"
-    points = {c: extent // int(c.partition(":")[2]) for c in choices if c != WHOLE}
-
-    def check(columns: Columns) -> Any:
-        part = columns.lookup("split", {**points, WHOLE: 0}).astype(np.int64)
-        return part % columns.get(name, 1) == 0
-
-    def explain(values: Mapping[str, Value]) -> str:
-        return f"{values['split']} of {extent} points in blocks of {values.get(name, 1)}"
-
-    return Constraint("parts", "parts of a sum are whole blocks", check, explain)
-
-
-def _merged_once() -> Constraint:
-    def check(columns: Columns) -> Any:
-        return ~columns.is_("split", WHOLE) | columns.is_(MERGE, KERNEL)
-
-    def explain(values: Mapping[str, Value]) -> str:
-        return f"split {values['split']}, merge {values[MERGE]}"
-
-    return Constraint("merge", "a sum in one part is not merged", check, explain)
-
-
-def _merged_inside() -> Constraint:
-    def check(columns: Columns) -> Any:
-        return columns.is_("split", WHOLE) | ~columns.is_(MERGE, KERNEL)
-
-    def explain(values: Mapping[str, Value]) -> str:
-        return f"split {values['split']}, merge {values[MERGE]}"
-
-    needs = "parts that no kernel of this kind leaves in memory are added by its blocks"
-    return Constraint("inside", needs, check, explain)
-
-
-def _parts_in_a_wave(choices: tuple[str, ...]) -> Constraint:
-    """What waits for the part before it must not wait for a cluster that is not launched yet."""
-    parts = {choice: int(choice.partition(":")[2]) for choice in choices if choice != WHOLE}
-    sizes = {name: prod(map(int, name.split("x"))) for name in CLUSTERS}
-
-    def check(columns: Columns) -> Any:
-        processors = columns["processors"]
-        need = columns.lookup("split", parts) * columns.lookup("cluster", sizes)
-        return ~columns.is_(MERGE, TURNSTILE) | (processors == 0) | (need <= processors)
-
-    def explain(values: Mapping[str, Value]) -> str:
-        size = sizes[str(values["cluster"])]
-        return (
-            f"split {values['split']} in clusters of {size}: {parts[str(values['split'])] * size} "
-            f"blocks wait for each other, {values['processors']} run at a time"
-        )
-
-    needs = "a wave has room for all parts of a tile that wait for each other"
-    return Constraint("turnstile", needs, check, explain)
 
 
 def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str, Value], ...]:

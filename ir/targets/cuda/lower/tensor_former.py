@@ -18,8 +18,9 @@ from ir.targets.cuda.build.tensor_kernel import L2
 from ir.targets.cuda.layouts.frame import GROUP, WARP, Frame
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.lower.tensor_producer import ProducerPrinter
+from ir.targets.cuda.plans.forming import CHUNK
 from ir.targets.cuda.plans.planning import FORMER_REGISTERS
-from ir.targets.cuda.plans.tensor_plan import CHUNK, REGISTER_SPLITS, Ring
+from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS, Ring
 from ir.targets.cuda.plans.tensor_rings import HELD
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator

@@ -41,14 +41,13 @@ from ir.targets.cuda.layouts.synthesised import (
     product_block,
 )
 from ir.targets.cuda.layouts.synthesised import ROWS as ROWS
+from ir.targets.cuda.plans.forming import check_formed, source_tile
 from ir.targets.cuda.plans.sides import Side, side
 from ir.targets.cuda.plans.tensor_memory import SharedMemory
 from ir.targets.cuda.plans.tensor_rings import HELD, fetched_of, found_twice, rings_of
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.space.splits import CLUSTER
 
-CHUNK = 16  # bytes of an operand that a thread forms at a time
-SOURCE_LINES = (128, 64, 32)  # bytes of lines of what operands are formed of
 RESIDENT = "resident"  # the decision how many blocks a processor has
 REGISTER_SPLITS: Mapping[str, tuple[int, int]] = {
     "none": (0, 0), "24/240": (24, 240), "40/232": (40, 232), "32/160": (32, 160),
@@ -63,10 +62,6 @@ class Ring:
     name: str
     operands: tuple[OperandTile, ...]
     stages: int
-
-    @property
-    def slot_bytes(self) -> int:
-        return sum(operand.bytes for operand in self.operands)
 
 
 @dataclass(frozen=True)
@@ -355,16 +350,11 @@ class Plan:
 
     def formed_in(self, ring: Ring) -> tuple[tuple[OperandTile, Former], ...]:
         """The others, with what makes them."""
-        pairs = ((one, self.former_of(one)) for one in ring.operands)
-        return tuple((one, former) for one, former in pairs if former is not None)
+        return tuple((x, f) for x in ring.operands if (f := self.former_of(x)) is not None)
 
     def source_of(self, operand: OperandTile, former: Former) -> OperandTile:
         """The tile that an operand is made of: the same points, as they lie in memory."""
-        tiles = {axis: self.tiles[axis] for axis in former.program.axes}
-        tile = operand_tile(former.program, former.load, tuple(operand.over), tiles, True)
-        run = tile.length * tile.size
-        line = next((width for width in SOURCE_LINES if run % width == 0), 0)
-        return replace(tile, line=line)
+        return source_tile(operand, former, self.tiles)
 
     def unplaced(self, product: Product, position: int) -> OperandTile:
         """A tile that a product waits for, before layouts are known."""
@@ -504,19 +494,7 @@ class Plan:
                 problem = operand.problem()
                 if problem:
                     raise Refusal("operand", f"{operand.spec.name}: {problem}")
-            self._check_formed(ring)
+            for operand, former in self.formed_in(ring):
+                check_formed(operand, self.source_of(operand, former), self.tiles)
         if self.memory.offsets["scratch"] > shared_limit:
             raise Refusal("shared", f"{self.memory.offsets['scratch']} of {shared_limit} bytes")
-
-    def _check_formed(self, ring: Ring) -> None:
-        """Refusal for what threads cannot make of a copied tile."""
-        for operand, former in self.formed_in(ring):
-            source = self.source_of(operand, former)
-            if operand.order or operand.pieces or self.cluster_blocks > 1:
-                raise Refusal("formed", f"{operand.spec.name}: its lines are in another order")
-            axis = operand.run[-1][0]
-            if source.run != operand.run or self.tiles[axis] * operand.size % CHUNK:
-                raise Refusal("formed", f"{operand.spec.name}: not contiguous as its source is")
-            problem = source.problem()
-            if problem:
-                raise Refusal("operand", f"{source.spec.name}: {problem}")

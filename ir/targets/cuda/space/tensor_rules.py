@@ -17,11 +17,10 @@ from ir.ops.store import Store
 from ir.rewrite.domain import live_range
 from ir.schedule import Value
 from ir.stages import is_reduction, reduced_axes
-from ir.targets.cuda.bodies.tensor_bodies import early_loads, is_chained
-from ir.targets.cuda.bodies.tensor_order import AHEAD, LOADS, NEEDED, TURNS, order_of, reads_early
+from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
+from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.computed import dimensions_of
-from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.roles import WIDEST, Roles
 from ir.targets.cuda.grid.dealing import AS_THEY_COME, growth
 from ir.targets.cuda.grid.dealing import NAME as DEAL
@@ -29,26 +28,19 @@ from ir.targets.cuda.grid.raster import patches_fit
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.layouts.tensor_layouts import LEAST_ACROSS
 from ir.targets.cuda.layouts.words import word_order
-from ir.targets.cuda.plans.planning import FORMER_REGISTERS, FORMERS
-from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, ROWS, SOURCE_LINES
+from ir.targets.cuda.plans.planning import FORMER_REGISTERS
+from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names, rings_of
 from ir.targets.cuda.seeds.tensor_seeds import RESERVED
-from ir.targets.cuda.space.tensor_tiles import TensorTiles
+from ir.targets.cuda.space.formed_rules import FormedRules
 
 BESIDE_SUMS = 26  # registers that an instruction takes beside its sums, as ptxas (13.0) says
 SPARE = RESERVED // 2  # bytes of the reserve that barriers leave to scratch
 TOLD = ("consumers", "partition", "stages", "cluster", "registers", "swap", ORDER, TURNS)
 
 
-class TensorRules(TensorTiles):
+class TensorRules(FormedRules):
     """What a kernel's decisions must satisfy together."""
-
-    formed: tuple[Former, ...]
-
-    @property
-    def orders(self) -> dict[str, str]:
-        """Orders of the main loop, with what each does."""
-        raise NotImplementedError
 
     def _explain(self, name: str) -> Any:
         def explain(values: Mapping[str, Value]) -> str:
@@ -240,12 +232,6 @@ class TensorRules(TensorTiles):
         spare = np.where(limit >= 232, 24, 32)
         return (used + spare <= limit) & entry_fits
 
-    def _widest(self, columns: Columns) -> Any:
-        """Columns of the widest instruction."""
-        parts = self._consumers(columns, "columns")
-        inner = self._depth(columns) if self.roles.inner else 0
-        return np.maximum(self._columns(columns), inner) // parts
-
     def _resident_fits(self, columns: Columns) -> Any:
         """Whether several blocks fit a processor, if they are asked for: those that have a tile
         each, and registers as they are shared out."""
@@ -307,57 +293,6 @@ class TensorRules(TensorTiles):
             return total + np.where(use, buffer * slots, 0) + self._scratch(columns, roles)
 
         return self._by_swap(columns, needed)
-
-    def _reads_fit(self, columns: Columns) -> Any:
-        if self.name(LOADS) not in columns:
-            return np.ones(columns.rows, dtype=bool)
-        fitting = {
-            name: reads_early(self.roles, order_of(self.roles, name)) for name in self.orders
-        }
-        allowed = columns.lookup(self.name(ORDER), fitting) if fitting else True
-        return self._is(columns, LOADS, NEEDED) | (allowed == 1)
-
-    def _read_early(self, columns: Columns) -> Any:
-        """Registers of a thread for what it reads ahead of a block."""
-        if self.name(LOADS) not in columns:
-            return 0
-        rows = self._rows(columns) // self._consumers(columns, "rows") // (ROWS // 2)
-        walk = self._depth(columns) // self._consumers(columns, "columns") // 4
-        total = rows * 0
-        for load in early_loads(self.roles):
-            axes = {*self.program.nodes[load].axes}
-            held = np.where(bool(axes & {*self.roles.rows}), rows, 1)
-            total = total + held * walk
-        return np.where(self._is(columns, LOADS, AHEAD), total, 0)
-
-    def _warp_groups(self, columns: Columns) -> Any:
-        """Those of a block: the producer, those that multiply, those that form operands."""
-        others = self._value(columns, FORMERS) if self.formed else 0
-        return 1 + self._value(columns, "consumers") + others
-
-    def _source_size(self, operand: int) -> int:
-        """Bytes of an element of what an operand is formed of; 0 if it is copied."""
-        op = self.program.nodes[operand].op
-        assert isinstance(op, Load)
-        former = next((one for one in self.formed if one.tensor == op.tensor), None)
-        return dtype_of(former.program.nodes[former.load].dtype).bytes if former else 0
-
-    def _sources_fit(self, columns: Columns) -> Any:
-        def whole(roles: Roles) -> Any:
-            fine: Any = np.ones(columns.rows, dtype=bool)
-            for operand, _ in self._operands(roles):
-                run = self._run(columns, operand)[0]
-                fine &= run * self._source_size(operand) % SOURCE_LINES[-1] == 0
-            return fine
-
-        return self._by_swap(columns, whole)
-
-    def _words(self, columns: Columns, roles: Roles) -> Any:
-        """Bytes of computed operands that consumers leave for each other."""
-        count = len({product.a for product in roles.outer})
-        tile = self._side(columns, roles.rows) * self._tile(columns, roles.main_walk) * self.size
-        shared = self._consumers(columns, "columns") > 1
-        return np.where(shared, -(-count * tile // 1024) * 1024, 0)
 
     def _slots(
         self, columns: Columns, roles: Roles
