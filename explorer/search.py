@@ -100,6 +100,7 @@ class Search:
         self._last_failure = ""
         self.disturbance = Disturbance()
         self._good = Fastest()
+        self.best_told: float | None = None  # seconds, behind the last trial that was given
         self._kernels: dict[str, Outcome] = {}
         self._waiting = Uncommitted(store)
         self._wants_baseline = baseline
@@ -192,8 +193,8 @@ class Search:
                     continue
                 pair = ended.schedule, ended.outcome
                 record = self._record(*pair, self.strategy_name) if ended.fresh else None
-                self._waiting.add(ended, record)
                 self._heed(*pair)
+                self._waiting.add(ended, record, self.best_seconds)
                 if self._waiting.due:
                     yield from self._acknowledged()
             yield from self._acknowledged()
@@ -206,7 +207,8 @@ class Search:
 
     def _acknowledged(self) -> Iterator[Pair]:
         """Commit what waits for it, then count and give it."""
-        for ended in self._waiting.committed():
+        for ended, best in self._waiting.committed():
+            self.best_told = best
             self._count(ended.outcome)
             yield ended.schedule, ended.outcome
 

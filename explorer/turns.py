@@ -278,7 +278,7 @@ class Run:
                 search.trials,
                 schedule,
                 outcome,
-                search.best_seconds,
+                search.best_told,
                 self._elapsed(),
                 search.workload.program.flops,
                 number=number,

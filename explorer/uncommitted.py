@@ -23,7 +23,7 @@ class Uncommitted:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._records: list[Record] = []
-        self._untold: deque[Ended] = deque()
+        self._untold: deque[tuple[Ended, float | None]] = deque()
         self._last = -math.inf  # commit
 
     @property
@@ -31,9 +31,9 @@ class Uncommitted:
         """Whether the last commit is so long ago that there may be another one."""
         return time.monotonic() >= self._last + TOGETHER
 
-    def add(self, ended: Ended, record: Record | None) -> None:
-        """A trial that ended, and its record unless the store has it."""
-        self._untold.append(ended)
+    def add(self, ended: Ended, record: Record | None, best: float | None) -> None:
+        """A trial that ended, its record unless the store has it, and the best time since then."""
+        self._untold.append((ended, best))
         if record is not None:
             self._records.append(record)
 
@@ -44,8 +44,8 @@ class Uncommitted:
             self._store.add_all(records)
             self._last = time.monotonic()
 
-    def committed(self) -> Iterator[Ended]:
-        """Commit, then give what is told now."""
+    def committed(self) -> Iterator[tuple[Ended, float | None]]:
+        """Commit, then give what is told now, each with the best time as it was then."""
         self.commit()
         while self._untold:
             yield self._untold.popleft()

@@ -19,6 +19,7 @@ from explorer.outcome import Outcome
 from explorer.rebuilding import machine_of
 from explorer.recall import to_record
 from explorer.replay import Recording, Replayer, seeds_from
+from explorer.uncommitted import Uncommitted
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
@@ -83,6 +84,24 @@ def test_a_replayed_search_is_the_same_every_time(strategy: str, recorded: Path)
         )
     assert courses[0] == courses[1]
     assert len(courses[0]) == 40
+
+
+def test_when_trials_are_stored_changes_nothing_that_is_told(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that wait for a commit are told later, with the best time as it was behind each."""
+    courses: list[list[tuple[str, float | None]]] = [[], []]
+    for course, due in zip(courses, (True, False), strict=True):
+        monkeypatch.setattr(Uncommitted, "due", due)
+
+        def note(progress: Progress, course: list[tuple[str, float | None]] = course) -> None:
+            course.append((progress.schedule.key, progress.best_seconds))
+
+        explorer.tune(
+            "matmul", replay=recorded, strategy="random", trials=40, progress=note, **EXTENTS
+        )
+    assert courses[0] == courses[1]
+    assert len({best for _, best in courses[0]}) > 1
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.xz"])
