@@ -49,17 +49,17 @@ def _levels(hardware: Hardware, cache_dir: Path) -> dict[str, float]:
     first, second = (int(facts.get(name, 0)) for name in ("l1_bytes", "l2_bytes"))
     last = max(int(facts.get("l3_bytes", 0)), _last_caches())
     own, all_caches = first + second, threads * (first + second) + last
-    found: dict[str, float] = {}
-    if second // 2 > first:
-        near = _reading(hardware, second // 2, cache_dir)
-        found |= level_facts("l2", near, threads * first)
-    size = min(4 * second, last // (2 * threads))
-    if size > own:
-        far = _reading(hardware, size, cache_dir)
-        found |= level_facts("l3", _SHARED * far, threads * own)
     # What is not larger than the caches shows their bandwidth, which is no less than memory's.
     memory = _reading(hardware, _bytes_to_read(hardware) // threads, cache_dir)
-    found |= level_facts("memory", _SHARED * memory, all_caches)
+    found = level_facts("memory", _SHARED * memory, all_caches)
+    slowest = memory  # no level is slower than those farther: where one seems so, it was disturbed
+    size = min(4 * second, last // (2 * threads))
+    if size > own:
+        slowest = max(slowest, _reading(hardware, size, cache_dir))
+        found |= level_facts("l3", _SHARED * slowest, threads * own)
+    if second // 2 > first:
+        near = max(slowest, _reading(hardware, second // 2, cache_dir))
+        found |= level_facts("l2", near, threads * first)
     return found | {"peak_bytes": memory}
 
 

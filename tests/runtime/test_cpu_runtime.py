@@ -138,7 +138,7 @@ def test_peaks_are_measured_and_bound_what_kernels_do(
     if "amx_bf16" in hardware.isa:
         assert found["rate.tiles.bf16.f32"] > 2 * found["rate.vectors.f32.f32"]
     caches = [found[name] for name in ("bandwidth.l2", "bandwidth.l3") if name in found]
-    assert all(speed > found["bandwidth.memory"] / 8 for speed in caches)
+    assert all(speed >= found["peak_bytes"] for speed in caches)  # however busy the machine is
     lanes = 16 if "avx512f" in hardware.isa else 8 if "avx2" in hardware.isa else 4
     fastest = hardware.threads * 2 * lanes * 2 * 8e9  # two units a core at 8 GHz
     assert fastest / 1000 < found["peak_flops.f32"] < fastest
