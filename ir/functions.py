@@ -166,9 +166,15 @@ def philox(counter: Operand, stream: Operand = 0, seed: Operand = 0, word: Opera
 
 
 def philox_uniform(
-    counter: Operand, stream: Operand = 0, seed: Operand = 0, word: Operand = 0
+    counter: Operand, stream: Operand = 0, seed: Operand = 0, word: Operand | None = None
 ) -> Tile:
-    """f32 numbers of [0, 1) made of the upper 24 bits of `philox`: exactly the same everywhere."""
+    """f32 numbers of [0, 1) made of the upper 24 bits of `philox`: exactly the same everywhere.
+
+    Number i of a stream is made of word i mod 4 at the counter i div 4, so that four neighbours
+    cost one counter's rounds; with `word` given, of that word at the counter i.
+    """
+    if word is None:
+        counter, word = counter >> 2, counter & 3
     return apply("unit", philox(counter, stream, seed, word))
 
 

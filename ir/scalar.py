@@ -155,7 +155,8 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         ScalarFunction("popcount", 1, wholes.popcount, 8, operands="whole", typed=True, jumps=True),
         ScalarFunction("bitcast", 1, wholes.bitcast, 1, exact=True),
         ScalarFunction("lookup", 1, wholes.lookup, 2, operands="whole", exact=True, jumps=True),
-        ScalarFunction("philox", 4, philox, 100, WORD, operands="i64", jumps=True),
+        # ten rounds of six operations make four words, which neighbours share
+        ScalarFunction("philox", 4, philox, 15, WORD, operands="i64", jumps=True),
         ScalarFunction("unit", 1, unit, 3, "f32", operands="i64", exact=True, jumps=True),
         ScalarFunction("lt", 2, np.less, 1, "bool", exact=True),
         ScalarFunction("le", 2, np.less_equal, 1, "bool", exact=True),

@@ -282,9 +282,9 @@ def dropout_attention(
 ) -> None:  # fmt: skip
     """O = (P / (1 - rate) where u >= rate, else 0) V for P = softmax(Q K^T / sqrt(d)).
 
-    Shapes as of `attention`. u, between 0 and 1, is the upper 24 bits of Philox 4x32-10 at the
-    counter (key, (batch * heads + head) * sq + query) under the key `seed`: the same everywhere, so
-    that a backward pass makes it again.
+    Shapes as of `attention`. u, between 0 and 1, is the upper 24 bits of word (key mod 4) of Philox
+    4x32-10 at the counter (key div 4, (batch * heads + head) * sq + query) under the key `seed`:
+    the same everywhere, so that a backward pass makes it again.
     """
     if not 0 <= rate < 1:
         raise UsageError(f"{g.name}: rate={rate}; it is at least 0 and below 1")

@@ -16,8 +16,8 @@ EXTENTS: dict[str, dict[str, dict[str, object]]] = {
 def quantise_stochastic(g: Graph, m: int, n: int, seed: int = 0, dtype: str = "f32") -> None:
     """Q[m, n] = floor(X[m, n] / scale[m] + u), scale[m] = max |X[m]| / 127, u between 0 and 1.
 
-    Rows of 8-bit integers whose mean over many seeds is X / scale. u is the upper 24 bits of
-    Philox 4x32-10 at the counter (n, m) under the key `seed`: the same everywhere.
+    Rows of 8-bit integers whose mean over many seeds is X / scale. u is the upper 24 bits of word
+    n mod 4 of Philox 4x32-10 at the counter (n div 4, m) under the key `seed`: the same everywhere.
     """
     mm, nn = g.axes(m=m, n=n)
     x = g.input("X", (mm, nn), dtype)

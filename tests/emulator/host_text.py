@@ -33,6 +33,8 @@ TW_INLINE i32 tw_uniform(i32 value) {
 //@ tw_any
 TW_INLINE i32 tw_any(i32 value) { return value; }
 TW_INLINE i64 tw_any(i64 value) { return value; }
+//@ tw_wide
+TW_INLINE u64 tw_wide(u32 x, u32 y) { return (u64)x * y; }
 //@ tw_elect
 TW_INLINE bool tw_elect() {
   rt_sync_warp("tw_elect");

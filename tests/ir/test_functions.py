@@ -178,8 +178,17 @@ def test_known_answers(counters: tuple[int, int], key: int, words: tuple[int, ..
         for word in range(4)
     ]
     assert found == list(words)
-    (share,) = run(lambda a, b: philox_uniform(a, b, key), [low], [high], dtypes=types)
+    (share,) = run(lambda a, b: philox_uniform(a, b, key, 0), [low], [high], dtypes=types)
     assert share == (words[0] >> 8) / 2**24
+
+
+def test_four_neighbours_of_a_stream_share_a_counter() -> None:
+    numbers, types = np.arange(-8, 40), ("i64",)
+    found = run(lambda a: philox_uniform(a, 3, 11), numbers, dtypes=types)
+    for word in range(4):
+        blocks = numbers[word::4] // 4
+        bits = run(lambda a, w=word: philox(a, 3, 11, w), blocks, dtypes=types)
+        assert found[word::4].tolist() == ((bits >> 8) / 2**24).tolist()
 
 
 def test_uniform_numbers_are_uniform() -> None:

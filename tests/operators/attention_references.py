@@ -103,16 +103,17 @@ def _documents(x: Inputs, causal: bool = True, **_: Any) -> Array:
 
 
 def _words(counter: Array, stream: Array, seed: int) -> Array:
-    """The first of Philox 4x32-10's four words, round by round (Salmon et al., 2011)."""
+    """Word (counter mod 4) of Philox 4x32-10 at the counter div 4 (Salmon et al., 2011)."""
     mask, key = np.uint64(0xFFFFFFFF), [np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)]
     low, high = (np.asarray(part, np.uint64) for part in np.broadcast_arrays(counter, stream))
+    word, low = low & np.uint64(3), low >> np.uint64(2)
     x = [low & mask, low >> np.uint64(32), high & mask, high >> np.uint64(32)]
     for _ in range(10):
         a, b = np.uint64(0xD2511F53) * x[0], np.uint64(0xCD9E8D57) * x[2]
         x = [b >> np.uint64(32) ^ x[1] ^ key[0], b & mask,
              a >> np.uint64(32) ^ x[3] ^ key[1], a & mask]  # fmt: skip
         key = [key[0] + np.uint64(0x9E3779B9) & mask, key[1] + np.uint64(0xBB67AE85) & mask]
-    return x[0]
+    return np.choose(word.astype(int), x)
 
 
 def _dropped(x: Inputs, causal: bool = False, rate: float = 0.1, seed: int = 0, **_: Any) -> Array:

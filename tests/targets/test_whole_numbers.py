@@ -14,6 +14,7 @@ import pytest
 from explorer.exporter import find_linker, source_text
 from explorer.runtime import nvrtc
 from explorer.runtime.numpy_library import NumpyLaunch
+from explorer.runtime.nvdisasm import disassembler
 from ir.builder import Operator
 from ir.dtypes import from_float, numpy_dtype
 from ir.errors import MissingTarget
@@ -26,6 +27,7 @@ from ir.targets.cuda.rows.hardware import known_hardware
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
+from tests.targets.disassembly import opcodes
 from tests.targets.test_meaning_of_numbers import _RUN_C, HOST, cpu_kernels, run_cpu, run_emulated
 from tests.targets.whole_numbers import (
     bits_of_floats,
@@ -33,6 +35,7 @@ from tests.targets.whole_numbers import (
     nf4_product,
     ring,
     scattered,
+    shares,
 )
 
 Inputs = dict[str, Array]
@@ -124,11 +127,13 @@ def test_in_numpy() -> None:
 SMALL: tuple[tuple[Operator, dict[str, Any], str], ...] = (
     (bits_of_floats, {"n": 77}, ""),
     (scattered, {"m": 7, "n": 53}, ""),
+    (shares, {"m": 7, "n": 53}, ""),
+    (shares, {"m": 9, "n": 1024}, ""),
     (nf4_product, {"m": 40, "n": 48, "k": 40}, "fma"),
     (nf4_product, {"m": 64, "n": 64, "k": 64}, "mma"),
     (ring, {"n": 21, "size": 13}, ""),
 )
-NAMES = [f"{one.name}-{engine}" for one, _, engine in SMALL]
+NAMES = [f"{one.name}-{engine}-{args.get('n')}" for one, args, engine in SMALL]
 
 
 def judged(program: Program, inputs: Inputs, found: Inputs) -> list[str]:
@@ -172,6 +177,22 @@ def test_what_is_wrong_by_one_is_refused() -> None:
             spoilt = found[name].copy()
             spoilt.ravel()[3:4] = np.where(spoilt.ravel()[3:4] == 1, 3, 1)
             assert judged(program, inputs, {**found, name: spoilt}) != []
+
+
+def test_neighbours_of_a_thread_share_the_rounds_of_one_counter() -> None:
+    try:
+        nvrtc.version()
+    except MissingTarget as error:
+        pytest.skip(str(error))
+    if disassembler() is None:
+        pytest.skip("no nvdisasm: pip install nvidia-cuda-nvdisasm")
+    program = shares.build(m=64, n=4096)
+    space = BACKEND.space(program, HARDWARE)
+    space = space.pin({"own.j": 16, "tile.j": 2048, "own.i": 1})
+    schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
+    cubin, _ = nvrtc.compile_text(BACKEND.lower(program, schedule, HARDWARE).text("cuda"), "sm_90a")
+    wide = sum(n for name, n in opcodes(cubin).items() if name.startswith("IMAD.WIDE.U32"))
+    assert wide <= 4 * 20 + 8  # two products a round; 16 points are of four counters
 
 
 @pytest.mark.parametrize("card", ["h200", "rtx4090"])

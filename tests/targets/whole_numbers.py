@@ -70,6 +70,18 @@ def scattered(g: Graph, m: int, n: int) -> None:
 
 
 @operator
+def shares(g: Graph, m: int, n: int) -> None:
+    """Quotients and rests of coordinates by powers of two, and what four neighbours share."""
+    i, j = g.axes(i=m, j=n)
+    x, place = g.input("X", (i, j), "f32"), g.coordinate(i * n - 3 * j + 5)
+    wide = cast(place, "i64") - (1 << 33)
+    g.output("quotient", place >> 3)
+    g.output("rest", place & 7)
+    g.output("far", (wide >> 2) + (wide & 3) + (cast(wide, "i32") & 15))
+    g.output("kept", where(philox_uniform(g.iota(j), g.iota(i), 5) < 0.5, x, 0.0))
+
+
+@operator
 def nf4_product(g: Graph, m: int, n: int, k: int) -> None:
     """Weights of four bits, two to a byte, that a table gives their values."""
     rows, columns, pair, half = g.axes(m=m, n=n, k=k, half=2)

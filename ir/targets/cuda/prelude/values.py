@@ -148,14 +148,23 @@ TW_INLINE i64 tw_popcount(i64 x) { return __popcll((u64)x); }
 // An index moved into a table of `count` entries.
 TW_INLINE i32 tw_inside(i32 i, i32 count) { return i < 0 ? 0 : i < count ? i : count - 1; }
 TW_INLINE i32 tw_inside(i64 i, i32 count) { return i < 0 ? 0 : i < count ? (i32)i : count - 1; }
+//@ tw_wide
+// The whole product. Left to the compiler, a factor from 2^31 on costs another addition.
+TW_INLINE u64 tw_wide(u32 x, u32 y) {
+  u64 product;
+  asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(x), "r"(y));
+  return product;
+}
 //@ tw_philox
-// Philox 4x32-10: word `word` of the block at (counter, stream) under the key `seed`.
+// Philox 4x32-10: word `word` of the block at (counter, stream) under the key `seed`. A compiler
+// that knows by how much counters differ keeps a sum of its own for each of them.
 TW_INLINE i64 tw_philox(i64 counter, i64 stream, i64 seed, i64 word) {
+  counter = tw_any(counter);
   u32 a = (u32)counter, b = (u32)((u64)counter >> 32);
   u32 c = (u32)stream, d = (u32)((u64)stream >> 32);
   u32 k = (u32)seed, l = (u32)((u64)seed >> 32);
   for (i32 round = 0; round < 10; round++) {
-    u64 low = (u64)0xd2511f53u * a, high = (u64)0xcd9e8d57u * c;
+    const u64 low = tw_wide(a, 0xd2511f53u), high = tw_wide(c, 0xcd9e8d57u);
     a = (u32)(high >> 32) ^ b ^ k;
     b = (u32)high;
     c = (u32)(low >> 32) ^ d ^ l;

@@ -30,7 +30,8 @@ from ir.targets.cuda.layouts.meetings import meetings
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.exponents import exponent_text, shifted_exponent
 from ir.targets.cuda.text.naming import value_name
-from ir.targets.cuda.text.registers import SCRATCH_BYTES, Fragment, Point, number_of
+from ir.targets.cuda.text.quotients import divided
+from ir.targets.cuda.text.registers import SCRATCH_BYTES, Fragment, Point, number_of, times
 from ir.targets.cuda.text.transfers import Transfers
 
 
@@ -165,7 +166,7 @@ class Evaluator(Transfers):
         if node.op.function == "where" and node.args[0] in self.assumed:
             return self.scalar(node.args[1], point, memo)
         text = self._quotient(position, point, memo) or self._gelu(position, point, memo)
-        text = text or self._exponential(position, point, memo)
+        text = text or self._exponential(position, point, memo) or self._divided(position, point)
         if not text:
             text = self._applied(position, [self.scalar(arg, point, memo) for arg in node.args])
         name = self.w.name("v")
@@ -201,6 +202,23 @@ class Evaluator(Transfers):
             return ""
         value = self.scalar(found.value, point, memo)
         return exponent_text(value, found.factor, self.scalar(found.shift, point, memo))
+
+    def _divided(self, position: int, point: Point) -> str:
+        """A quotient or rest of coordinates, so that neighbours are seen to have one."""
+        found = divided(self.program, position)
+        if found is None:
+            return ""
+        kind = scalars.register_type(self.nodes[self.nodes[position].args[0]].dtype)
+        first, steps = [str(found.constant)], ["0"]
+        for axis, c in found.multiples.items():
+            first.append(f"({kind}){times(self.base(axis), c)}")
+            if step := self.step(axis, point):
+                steps.append(f"({kind}){times(f'({step})', c)}")
+        if len(steps) == 1:
+            return ""
+        name = self.w.name("first")
+        self.w.line(f"const {kind} {name} = {' + '.join(first)};")
+        return found.text(name, f"({' + '.join(steps)})")
 
     def _applied(self, position: int, arguments: list[str]) -> str:
         node = self.nodes[position]
