@@ -174,7 +174,7 @@ def philox_uniform(
     cost one counter's rounds; with `word` given, of that word at the counter i.
     """
     if word is None:
-        counter, word = counter >> 2, counter & 3
+        counter, word = apply("shr", counter, 2), apply("bitand", counter, 3)
     return apply("unit", philox(counter, stream, seed, word))
 
 
