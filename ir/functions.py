@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 
-from ir.axes import described
+from ir.axes import Axis, IndexExpression, described
 from ir.dtypes import dtype_of, is_float
 from ir.errors import ProgramError
 from ir.given import given_number, given_tile
@@ -174,8 +174,20 @@ def philox_uniform(
     cost one counter's rounds; with `word` given, of that word at the counter i.
     """
     if word is None:
-        counter, word = apply("shr", counter, 2), apply("bitand", counter, 3)
+        counter, word = _numbered(counter, stream, seed)
     return apply("unit", philox(counter, stream, seed, word))
+
+
+def _numbered(number: Operand, *others: Operand) -> tuple[Operand, Operand]:
+    """Counter and word of a number of a stream; what is none is left for `philox` to refuse."""
+    tiles = [one for one in (number, *others) if isinstance(one, Tile)]
+    if isinstance(number, int) and not isinstance(number, bool):
+        return number >> 2, number & 3
+    if isinstance(number, (Axis, IndexExpression)) and tiles:
+        number = tiles[0].graph.coordinate(number)
+    if not isinstance(number, Tile) or is_float(number.dtype):
+        return number, 0
+    return number >> 2, apply("bitand", number, 3)
 
 
 def _signed(value: Operand) -> Operand:

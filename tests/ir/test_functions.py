@@ -191,6 +191,17 @@ def test_four_neighbours_of_a_stream_share_a_counter() -> None:
         assert found[word::4].tolist() == ((bits >> 8) / 2**24).tolist()
 
 
+def test_axes_and_whole_numbers_are_numbers_of_a_stream_too() -> None:
+    g = Graph("u")
+    i, j = g.axes(i=8, j=5)
+    g.output("axis", philox_uniform(2 * j + 1, g.iota(i)), "f32", (i, j))
+    g.output("tile", philox_uniform(g.coordinate(2 * j + 1), g.iota(i)), "f32", (i, j))
+    g.output("seven", philox_uniform(7, g.iota(i)))
+    found = evaluate(g.program(), {})
+    assert (found["axis"] == found["tile"]).all()
+    assert (found["seven"] == found["axis"][:, 3]).all()
+
+
 def test_uniform_numbers_are_uniform() -> None:
     g = Graph("u")
     (i,) = g.axes(i=1 << 14)
@@ -222,6 +233,8 @@ def test_uniform_numbers_are_uniform() -> None:
         (lambda a: lookup([1], a), ("f32",), "lookup: operand 0 is f32"),
         (lambda a: philox(a, 1 << 64), ("i32",), "philox: 18446744073709551616 has no room"),
         (lambda a: philox(a), ("f32",), "philox: operand 0 is f32"),
+        (lambda a: philox_uniform(a), ("f32",), "philox: operand 0 is f32"),
+        (lambda a: philox_uniform(1.5, a), ("i32",), "philox: operand"),
     ],
 )
 def test_refusals(function: Callable[[Tile], Tile], dtypes: tuple[str, ...], message: str) -> None:
