@@ -28,7 +28,13 @@ from ir.targets.cuda.build.readers import (
 )
 from ir.targets.cuda.layouts.meetings import meetings
 from ir.targets.cuda.text import scalars
-from ir.targets.cuda.text.exponents import exponent_text, shifted_exponent
+from ir.targets.cuda.text.exponents import (
+    Ordered,
+    coarse_tangent,
+    exponent_text,
+    shifted_exponent,
+    tangent_text,
+)
 from ir.targets.cuda.text.naming import value_name
 from ir.targets.cuda.text.quotients import divided
 from ir.targets.cuda.text.registers import SCRATCH_BYTES, Fragment, Point, number_of, times
@@ -200,8 +206,15 @@ class Evaluator(Transfers):
         found = shifted_exponent(self.program, position, self.assumed)
         if found is None or position in self.delicate:
             return ""
-        value = self.scalar(found.value, point, memo)
-        return exponent_text(value, found.factor, self.scalar(found.shift, point, memo))
+        shift = self.scalar(found.shift, point, memo)
+        tangent = (
+            None if found.value in self.values else coarse_tangent(self.program, position, found)
+        )
+        if tangent is not None:
+            return tangent_text(
+                self.scalar(tangent.value, point, memo), tangent, found.factor, shift
+            )
+        return exponent_text(self.scalar(found.value, point, memo), found.factor, shift)
 
     def _divided(self, position: int, point: Point) -> str:
         """A quotient or rest of coordinates, so that neighbours are seen to have one."""
@@ -219,6 +232,15 @@ class Evaluator(Transfers):
         name = self.w.name("first")
         self.w.line(f"const {kind} {name} = {' + '.join(first)};")
         return found.text(name, f"({' + '.join(steps)})")
+
+    def behind(self, ordered: Ordered, value: str) -> str:
+        """What functions of one value, and of constants, make of it."""
+        inner, nowhere = ordered.value, Point({})
+        for position in ordered.through:
+            args = self.nodes[position].args
+            texts = [value if arg == inner else self.scalar(arg, nowhere, {}) for arg in args]
+            inner, value = position, self._applied(position, texts)
+        return value
 
     def _applied(self, position: int, arguments: list[str]) -> str:
         node = self.nodes[position]

@@ -1,8 +1,12 @@
-"""Exponentials of scaled differences as one multiply-add each, and extremes of scaled values.
+"""Exponentials of scaled differences as one multiply-add each, and extremes behind functions.
 
 exp(c x - m) is 2^(c' x - m'), with c' = c log2 e and m' = m log2 e: what rounding m' costs is no
-more than a difference of scaled operands is allowed to be off. max(c x) is c max(x) for c > 0,
-exactly, since rounding keeps the order.
+more than a difference of scaled operands is allowed to be off. max(f(x)) is f(max(x)) where f keeps
+the order (a factor above 0, a tangent), since rounding keeps it too.
+
+In an exponent it counts how far a term is off, not how far for its size: c tanh(x) is
+c - 2 c / (e^2x + 1) there, without the series that keeps small tangents exact. It is off by
+2^-22 c, which is little beside the rounding to 16 bits of what the exponential is made for.
 """
 
 from __future__ import annotations
@@ -10,12 +14,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ir.ops.map import Constant, Map
+from ir.dtypes import dtype_of, is_float
+from ir.ops.map import Cast, Constant, Map
 from ir.ops.reduce import Carry, Now, Prior, Reduce
 from ir.program import Program
 from ir.scalar import running_bound
 
 LOG2E = 1.4426950408889634
+_RISING = ("tanh", "sigmoid")
+_LARGEST = 1024.0  # factor of a tangent that is off by 2^-22, beside roundings of 2^-12 and more
 _SAFE = 1e38  # numbers up to here stay finite when they are multiplied by log2 e
 
 
@@ -79,21 +86,90 @@ def unmasked(program: Program, position: int, assumed: frozenset[int]) -> int:
     return position
 
 
-def scaled_extreme(
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """An extreme of `value` behind functions that keep the order: nodes, the innermost first."""
+
+    value: int
+    through: tuple[int, ...]
+
+
+def ordered_extreme(
     program: Program, position: int, assumed: frozenset[int] = frozenset()
-) -> tuple[int, float] | None:
-    """(value, number > 0) of a reduction to the largest or least of their products."""
+) -> Ordered | None:
+    """What a reduction to the largest or least is of, if functions that keep the order made it."""
     node = program.nodes[position]
     if not isinstance(node.op, Reduce | Carry) or node.op.kind not in ("max", "min"):
         return None
-    found = scaled_value(program, unmasked(program, node.args[0], assumed))
-    return found if found and 0 < found[1] < math.inf else None
+    through: list[int] = []
+    here = unmasked(program, node.args[0], assumed)
+    while (inner := _keeps_order(program, here)) is not None:
+        through.append(here)
+        here = inner
+    return Ordered(here, tuple(reversed(through))) if through else None
+
+
+def _keeps_order(program: Program, position: int) -> int | None:
+    """The argument, where a node does not fall as that rises; None where it may, or is no f32."""
+    scaled = scaled_value(program, position)
+    if scaled is not None:
+        return scaled[0] if scaled[1] > 0 else None
+    node = program.nodes[position]
+    if any(_is(program, position, name) for name in _RISING):
+        inner = program.nodes[node.args[0]]
+        return node.args[0] if node.dtype == inner.dtype == "f32" else None
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Tangent:
+    """tanh(factor * value)."""
+
+    value: int
+    factor: float
+
+
+def coarse_tangent(program: Program, position: int, shifted: Shifted) -> Tangent | None:
+    """The tangent in an exponential, if how far it is off is little beside what is rounded."""
+    if not _is(program, shifted.value, "tanh") or not 0 < shifted.factor <= _LARGEST:
+        return None  # of a factor below 0, the extreme has made each tangent already
+    if program.nodes[shifted.value].dtype != "f32" or not _is_rounded(program, position):
+        return None
+    (inner,) = program.nodes[shifted.value].args
+    return Tangent(*(scaled_value(program, inner) or (inner, 1.0)))
+
+
+def _is_rounded(program: Program, position: int) -> bool:
+    """Whether a cast to 16 bits or fewer reads a value, or what is made of it point by point."""
+    pending = [position]
+    while pending:
+        for user in program.users(pending.pop()):
+            node = program.nodes[user]
+            if (
+                isinstance(node.op, Cast)
+                and is_float(node.dtype)
+                and dtype_of(node.dtype).bits <= 16
+            ):
+                return True
+            if isinstance(node.op, Map):
+                pending.append(user)
+    return False
+
+
+def tangent_text(value: str, tangent: Tangent, factor: float, shift: str) -> str:
+    """exp(factor * tanh(...) - shift) in CUDA C++."""
+    part = f"tw_reciprocal(tw_exp2({value} * {2 * tangent.factor * LOG2E!r}f) + 1.0f)"
+    rest = f"{factor * LOG2E!r}f - {_moved(shift)}"
+    return f"tw_exp2(fmaf({part}, {-2 * factor * LOG2E!r}f, {rest}))"
 
 
 def exponent_text(value: str, factor: float, shift: str) -> str:
     """The exponential in CUDA C++; a shift as large as floats go stays finite."""
-    moved = f"tw_most({shift} * {LOG2E!r}f, -3.4028234663852886e+38f)"
-    return f"tw_exp2(fmaf({value}, {factor * LOG2E!r}f, -{moved}))"
+    return f"tw_exp2(fmaf({value}, {factor * LOG2E!r}f, -{_moved(shift)}))"
+
+
+def _moved(shift: str) -> str:
+    return f"tw_most({shift} * {LOG2E!r}f, -3.4028234663852886e+38f)"
 
 
 def _is(program: Program, position: int, function: str) -> bool:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from ir.ops.reduce import Carry, Now, Prior
 from ir.scalar import running_bound
-from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
-from ir.targets.cuda.text.exponents import scaled_extreme
+from ir.targets.cuda.text.exponents import ordered_extreme
 from ir.targets.cuda.text.passes import Passes
 from ir.targets.cuda.text.registers import Fragment
 
@@ -56,17 +55,15 @@ class TileBody:
             self._show(now, state)
 
     def _of_block(self, position: int) -> Fragment:
-        """What one block comes to: an extreme is scaled when it is known."""
-        block, scaled = (
-            self.e.partial(position),
-            scaled_extreme(self.program, position, self.e.assumed),
-        )
-        self.e.accumulate(position, block, None if scaled is None else scaled[:1])
+        """What one block comes to: functions that keep the order come behind its extreme."""
+        block = self.e.partial(position)
+        ordered = ordered_extreme(self.program, position, self.e.assumed)
+        self.e.accumulate(position, block, None if ordered is None else (ordered.value,))
         self.e.all_reduce(position, block)
-        if scaled is not None:
+        if ordered is not None:
             with self.e.each(block.digits) as point:
-                factor = scalars.literal(scaled[1], self.nodes[position].dtype)
-                self.e.w.line(f"{self.e.element(block, point)} *= {factor};")
+                place = self.e.element(block, point)
+                self.e.w.line(f"{place} = {self.e.behind(ordered, place)};")
         return block
 
     def _show(self, readers: list[int], state: Fragment) -> None:

@@ -1,0 +1,113 @@
+"""Extremes behind functions that keep the order, and tangents in exponents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ir import Graph, cast, contract, exp, operator, reduce, sigmoid, tanh, where
+from ir.inputs import random_inputs
+from ir.program import Program
+from ir.targets.cuda.rows.hardware import known_hardware
+from ir.targets.cuda.text.exponents import LOG2E, Ordered, ordered_extreme
+from ir.tiles import Tile
+from tests.emulator.emulate import compiler
+from tests.judging import bounds_of
+from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
+from tests.targets.test_meaning_of_numbers import run_emulated
+
+CARDS = (HARDWARE, known_hardware("rtx4090"))
+KEPT: dict[str, Callable[[Tile], Tile]] = {
+    "scaled": lambda x: x * 0.25,
+    "tangent": lambda x: tanh(x * 0.1) * 5.0,
+    "twice": lambda x: sigmoid(2.0 * tanh(x)),
+}
+LOST: dict[str, Callable[[Tile], Tile]] = {
+    "itself": lambda x: x,
+    "falling": lambda x: tanh(x) * -1.0,
+    "even": lambda x: x * x,
+    "whole": lambda x: cast(x, "i32") * 2,
+}
+
+
+def _extreme(
+    made: Callable[[Tile], Tile], kind: str = "max"
+) -> tuple[Program, int, Ordered | None]:
+    g = Graph("extreme")
+    i, j = g.axes(i=8, j=8)
+    x = g.input("X", (i, j), "f32")
+    g.output("M", reduce(kind, made(x), over=j))
+    program = g.program()
+    (at,) = (p for p, n in enumerate(program.nodes) if n.op.name == "reduce")
+    return program, at, ordered_extreme(program, at)
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_keeps_the_order_comes_behind_an_extreme(name: str) -> None:
+    for kind in ("max", "min"):
+        program, at, found = _extreme(KEPT[name], kind)
+        assert found is not None
+        assert program.nodes[found.value].op.name == "load"
+        assert found.through[-1] == program.nodes[at].args[0]
+    assert _extreme(KEPT[name], "sum")[2] is None
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_what_does_not_is_asked_for_at_every_point(name: str) -> None:
+    assert _extreme(LOST[name])[2] is None
+
+
+@operator
+def capped(
+    g: Graph, q: int, k: int, d: int, cap: float = 30.0, dtype: str = "bf16", causal: bool = False
+) -> None:
+    """Attention with a cap on its scores, and the largest of them."""
+    query, key, depth, column = g.axes(q=q, k=k, d=d, e=d)
+    queries, keys = g.input("Q", (query, depth), dtype), g.input("K", (key, depth), dtype)
+    values = g.input("V", (key, column), dtype)
+    score = tanh(contract(queries, keys, over=depth) * 0.05) * cap
+    if causal:
+        score = where(g.iota(key) <= g.iota(query), score, -np.inf)
+    most = reduce("max", score, key)
+    p = exp(score - most)
+    g.output("O", contract(cast(p, dtype), values, over=key) / reduce("sum", p, key), dtype)
+    g.output("M", most, "f32")
+
+
+def _texts(**arguments: object) -> list[str]:
+    program = capped.build(q=256, k=512, d=64, **arguments)
+    return [
+        BACKEND.lower(program, schedule, HARDWARE).text("cuda").split("//@ kernel")[1]
+        for schedule in drawn(program, 0, 2, 2)
+    ]
+
+
+def test_a_tangent_in_an_exponent_needs_no_series() -> None:
+    short = "tw_reciprocal(tw_exp2("
+    assert all(short in text for text in _texts())
+    for other in ({"cap": -30.0}, {"cap": 2000.0}, {"dtype": "tf32"}):
+        assert not any(short in text for text in _texts(**other))
+
+
+def test_how_far_a_tangent_in_an_exponent_is_off() -> None:
+    """In arithmetic of 32 bits, whose exponentials and reciprocals are to nearest here."""
+    one, two, cap = np.float32(1), np.float32(2 * LOG2E), np.float32(50)
+    x = np.linspace(-12, 12, 400_001).astype(np.float32)
+    part = one / (np.exp2(x * two) + one)
+    found = part.astype(np.float64) * float(-2 * cap) + 50.0
+    assert np.abs(found - 50 * np.tanh(x.astype(np.float64))).max() < 50 * 2.0**-22
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler to emulate with")
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("cap", "dtype"), [(30.0, "bf16"), (900.0, "f16"), (-30.0, "bf16")])
+def test_capped_scores_are_right(cap: float, dtype: str, causal: bool) -> None:
+    program = capped.build(q=70, k=136, d=64, cap=cap, dtype=dtype, causal=causal)
+    inputs = random_inputs(program, np.random.default_rng(2))
+    wanted = bounds_of(program, inputs)
+    for hardware in CARDS:
+        for schedule in drawn(program, 1, 1, 2, hardware=hardware):
+            found = run_emulated(BACKEND.lower(program, schedule, hardware), inputs)
+            assert [v.detail for n, b in wanted.items() if not (v := b.judge(found[n])).right] == []
