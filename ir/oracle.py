@@ -136,10 +136,11 @@ def sampled(
 
         _fill(whole, _pieces(program, coordinates, room), {}, keep)
         for name, array in found.items():
-            dim = dims.get(name, 0)
-            for number in range(copies):
-                part = array[(slice(None),) * dim + (slice(number, None, copies),)]
-                part = array if not axis else part
+            parts = [array]
+            if axis:
+                before = (slice(None),) * dims[name]
+                parts = [array[*before, number::copies] for number in range(copies)]
+            for part in parts:
                 worst[name] = np.maximum(worst[name], distance(part, exact[name]))
     return {name: REACHES * array for name, array in worst.items()}
 

@@ -63,6 +63,21 @@ def test_what_a_form_may_be_off_is_kept() -> None:
     assert width > 10 * narrow
 
 
+def test_a_number_made_of_all_is_bounded_too() -> None:
+    g = Graph("gated_sum")
+    t, b = g.axes(t=STEPS, b=24)
+    x, y = (g.input(name, (t, b), "f32") for name in "xy")
+    w, u = (g.input(name, (b,), "f32") for name in "wu")
+    s = g.state(t, (b,))
+    last = recur(s, s + sigmoid(w * s + x) * (tanh(u * s + y) - s))
+    g.output("S", reduce("sum", last, over=b), "f32", ())
+    expected = Recipe(g.program(), seed=3).expected(0, HOST)
+    found = np.float32(_in_f32(dict(expected.inputs))[-1].sum(dtype=np.float32))
+    assert expected.bounds["S"].unbounded == 0
+    assert not expected.bounds["S"].judge(np.asarray(found)).detail
+    assert expected.bounds["S"].judge(np.asarray(found * np.float32(1.01))).detail
+
+
 def test_what_is_drawn_is_the_same_each_time() -> None:
     program, model = _gated(), ErrorModel()
     inputs = drawn_inputs(program, 1)

@@ -29,6 +29,7 @@ from ir.targets.cuda.build.readers import (
 from ir.targets.cuda.layouts.meetings import meetings
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.exponents import (
+    LOG2E,
     Ordered,
     coarse_tangent,
     exponent_text,
@@ -87,10 +88,42 @@ class Evaluator(Transfers):
             raise Refusal("carried", f"node {position} is read outside its loop")
         self.prepare(position)
         fragment = self.new(self.label(position), node.axes, node.dtype)
+        import os
+        if os.environ.get("TW_PAIR") and self._in_pairs(position, fragment):
+            with self.each_vector(fragment.digits, 2) as points:
+                for point, value in zip(points, self._tangents(position, points), strict=True):
+                    self.w.line(f"{self.element(fragment, point)} = {value};")
+            return fragment
         with self.each(fragment.digits) as point:
             value = self.scalar(position, point, {}, top=True)
             self.w.line(f"{self.element(fragment, point)} = {value};")
         return fragment
+
+    def _in_pairs(self, position: int, fragment: Fragment) -> bool:
+        found = shifted_exponent(self.program, position, self.assumed)
+        if found is None or position in self.delicate or found.value in self.values:
+            return False
+        tangent = coarse_tangent(self.program, position, found)
+        return tangent is not None and bool(fragment.digits) and fragment.digits[0].size % 2 == 0 and fragment.digits[0].axis not in self.nodes[found.shift].axes
+
+    def _tangents(self, position: int, points: Sequence[Point]) -> list[str]:
+        found = shifted_exponent(self.program, position, self.assumed)
+        tangent = coarse_tangent(self.program, position, found)
+        names = []
+        memo: dict[int, str] = {}
+        for point in points:
+            value = self.scalar(tangent.value, point, {})
+            name = self.w.name("grown")
+            self.w.line(f"const f32 {name} = tw_exp2(tw_least({value} * {2 * tangent.factor * LOG2E!r}f, 60.0f)) + 1.0f;")
+            names.append(name)
+        both = self.w.name("both")
+        self.w.line(f"const f32 {both} = tw_reciprocal({names[0]} * {names[1]});")
+        out = []
+        for point, other in zip(points, reversed(names), strict=True):
+            shift = self.scalar(found.shift, point, memo)
+            rest = f"{found.factor * LOG2E!r}f - tw_most({shift} * {LOG2E!r}f, -3.4028234663852886e+38f)"
+            out.append(f"tw_exp2(fmaf({both} * {other}, {-2 * found.factor * LOG2E!r}f, {rest}))")
+        return out
 
     def prepare(self, position: int) -> None:
         """Form what the elementwise expression of `position` ends at."""
