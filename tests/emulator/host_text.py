@@ -352,8 +352,6 @@ TW_INLINE f32 tw_sqrt(f32 x) { return sqrtf(x); }
 TW_INLINE f32 tw_root(f32 x) { return sqrtf(x); }
 //@ tw_quotient
 TW_INLINE f32 tw_quotient(f32 x, f32 y) { return x / y; }
-//@ tw_tanh_fast
-TW_INLINE f32 tw_tanh_fast(f32 x) { return tanhf(x); }
 //@ tw_least
 TW_INLINE f32 tw_least(f32 a, f32 b) { return a < b || a != a ? a : b; }
 TW_INLINE f64 tw_least(f64 a, f64 b) { return a < b || a != a ? a : b; }

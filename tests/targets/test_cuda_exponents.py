@@ -85,19 +85,20 @@ def _texts(**arguments: object) -> list[str]:
 
 
 def test_a_tangent_in_an_exponent_needs_no_series() -> None:
-    short = "tw_reciprocal(tw_exp2("
-    assert all(short in text for text in _texts())
+    assert all("tw_reciprocal(grown * grown_" in text for text in _texts())
     for other in ({"cap": -30.0}, {"cap": 2000.0}, {"dtype": "tf32"}):
-        assert not any(short in text for text in _texts(**other))
+        assert not any("60.0f)) + 1.0f" in text for text in _texts(**other))
 
 
 def test_how_far_a_tangent_in_an_exponent_is_off() -> None:
     """In arithmetic of 32 bits, whose exponentials and reciprocals are to nearest here."""
     one, two, cap = np.float32(1), np.float32(2 * LOG2E), np.float32(50)
-    x = np.linspace(-12, 12, 400_001).astype(np.float32)
-    part = one / (np.exp2(x * two) + one)
-    found = part.astype(np.float64) * float(-2 * cap) + 50.0
-    assert np.abs(found - 50 * np.tanh(x.astype(np.float64))).max() < 50 * 2.0**-22
+    x = np.linspace(-200, 200, 4_000_002).astype(np.float32)
+    grown = np.exp2(np.minimum(x * two, np.float32(60))) + one
+    other = grown.reshape(2, -1)[::-1].reshape(-1)
+    for part in (one / grown, one / (grown * other) * other):
+        found = part.astype(np.float64) * float(-2 * cap) + 50.0
+        assert np.abs(found - 50 * np.tanh(x.astype(np.float64))).max() < 50 * 2.0**-22
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler to emulate with")

@@ -237,8 +237,11 @@ class Decisions:
             self._product(shape)
 
     def _row(self, shape: StageShape) -> str:
+        """Of the operand that lacks the lanes, if there is one."""
         lane = shape.lanes[0]
-        return next((r for r in shape.rows if r != lane), "")
+        rows = [r for r in shape.rows if r != lane]
+        apart = [r for r in rows if any(lane in x and r not in x for x in shape.leaf_axes)]
+        return (apart or rows or [""])[0]
 
     def _vectors(self, shape: StageShape) -> list[int]:
         longest = max(self.extents.get(axis, 1) for axis in shape.lanes)

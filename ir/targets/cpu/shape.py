@@ -119,7 +119,10 @@ def stage_shape(
     if not lanes:
         longest = sorted(stage.domain, key=lambda a: -extents[a])
         lanes = list(longest[:1]) or [""]  # a stage without axes has one point
-    rows = sorted(partial, key=lambda a: -extents[a])[:3]
+    longest = sorted(partial, key=lambda a: -extents[a])
+    # the longest of each operand too: lanes over the longest of all leave rows to the others' axes
+    own = [next((a for a in longest if a in leaf), "") for leaf in leaves]
+    rows = list(dict.fromkeys(a for a in (*longest[:3], *own) if a))
     if not product and any(a in stage.reduce for a in lanes):
         rows += [a for a in kept if a not in rows][-1:]
     return StageShape(

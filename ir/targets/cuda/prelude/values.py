@@ -59,12 +59,6 @@ TW_INLINE f32 tw_divide(f32 x, f32 y) {
   }
   return x / y;
 }
-//@ tw_tanh_fast
-TW_INLINE f32 tw_tanh_fast(f32 x) {
-  f32 y;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 //@ tw_sigmoid
 TW_INLINE f32 tw_sigmoid(f32 x) { return tw_reciprocal(1.0f + tw_exp2(-1.4426950408889634f * x)); }
 //@ tw_tanh

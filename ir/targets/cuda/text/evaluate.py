@@ -29,8 +29,9 @@ from ir.targets.cuda.build.readers import (
 from ir.targets.cuda.layouts.meetings import meetings
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.exponents import (
-    LOG2E,
     Ordered,
+    Shifted,
+    Tangent,
     coarse_tangent,
     exponent_text,
     shifted_exponent,
@@ -88,42 +89,13 @@ class Evaluator(Transfers):
             raise Refusal("carried", f"node {position} is read outside its loop")
         self.prepare(position)
         fragment = self.new(self.label(position), node.axes, node.dtype)
-        import os
-        if os.environ.get("TW_PAIR") and self._in_pairs(position, fragment):
-            with self.each_vector(fragment.digits, 2) as points:
-                for point, value in zip(points, self._tangents(position, points), strict=True):
-                    self.w.line(f"{self.element(fragment, point)} = {value};")
+        if self._in_pairs(position, fragment):
+            self._form_in_pairs(position, fragment)
             return fragment
         with self.each(fragment.digits) as point:
             value = self.scalar(position, point, {}, top=True)
             self.w.line(f"{self.element(fragment, point)} = {value};")
         return fragment
-
-    def _in_pairs(self, position: int, fragment: Fragment) -> bool:
-        found = shifted_exponent(self.program, position, self.assumed)
-        if found is None or position in self.delicate or found.value in self.values:
-            return False
-        tangent = coarse_tangent(self.program, position, found)
-        return tangent is not None and bool(fragment.digits) and fragment.digits[0].size % 2 == 0 and fragment.digits[0].axis not in self.nodes[found.shift].axes
-
-    def _tangents(self, position: int, points: Sequence[Point]) -> list[str]:
-        found = shifted_exponent(self.program, position, self.assumed)
-        tangent = coarse_tangent(self.program, position, found)
-        names = []
-        memo: dict[int, str] = {}
-        for point in points:
-            value = self.scalar(tangent.value, point, {})
-            name = self.w.name("grown")
-            self.w.line(f"const f32 {name} = tw_exp2(tw_least({value} * {2 * tangent.factor * LOG2E!r}f, 60.0f)) + 1.0f;")
-            names.append(name)
-        both = self.w.name("both")
-        self.w.line(f"const f32 {both} = tw_reciprocal({names[0]} * {names[1]});")
-        out = []
-        for point, other in zip(points, reversed(names), strict=True):
-            shift = self.scalar(found.shift, point, memo)
-            rest = f"{found.factor * LOG2E!r}f - tw_most({shift} * {LOG2E!r}f, -3.4028234663852886e+38f)"
-            out.append(f"tw_exp2(fmaf({both} * {other}, {-2 * found.factor * LOG2E!r}f, {rest}))")
-        return out
 
     def prepare(self, position: int) -> None:
         """Form what the elementwise expression of `position` ends at."""
@@ -236,18 +208,50 @@ class Evaluator(Transfers):
 
     def _exponential(self, position: int, point: Point, memo: dict[int, str]) -> str:
         """An exponential of a difference with a running extreme, as one multiply-add."""
-        found = shifted_exponent(self.program, position, self.assumed)
-        if found is None or position in self.delicate:
+        found = self._shifted(position)
+        if found is None:
             return ""
-        shift = self.scalar(found.shift, point, memo)
-        tangent = (
-            None if found.value in self.values else coarse_tangent(self.program, position, found)
-        )
-        if tangent is not None:
-            return tangent_text(
-                self.scalar(tangent.value, point, memo), tangent, found.factor, shift
-            )
-        return exponent_text(self.scalar(found.value, point, memo), found.factor, shift)
+        shift, tangent = self.scalar(found.shift, point, memo), self._tangent(position)
+        if tangent is None:
+            return exponent_text(self.scalar(found.value, point, memo), found.factor, shift)
+        grown = tangent.grown(self.scalar(tangent.value, point, memo))
+        return tangent_text(f"tw_reciprocal({grown})", found.factor, shift)
+
+    def _shifted(self, position: int) -> Shifted | None:
+        found = shifted_exponent(self.program, position, self.assumed)
+        return None if position in self.delicate else found
+
+    def _tangent(self, position: int) -> Tangent | None:
+        """The tangent in an exponential, if it is formed there and need not be exact."""
+        found = self._shifted(position)
+        if found is None or found.value in self.values:
+            return None
+        return coarse_tangent(self.program, position, found)
+
+    def _in_pairs(self, position: int, fragment: Fragment) -> bool:
+        """Whether a thread's points stand two by two along what an exponential's extreme is of, so
+        that one that is NaN leaves none of its row a number anyway."""
+        found, first = self._shifted(position), next(iter(fragment.digits), None)
+        if found is None or first is None or first.size % 2 or not self._tangent(position):
+            return False
+        return first.axis not in self.nodes[found.shift].axes
+
+    def _form_in_pairs(self, position: int, fragment: Fragment) -> None:
+        """Exponentials of tangents, two by one reciprocal: 1/a is b/(a b)."""
+        found, tangent = self._shifted(position), self._tangent(position)
+        assert found is not None
+        assert tangent is not None
+        with self.each_vector(fragment.digits, 2) as points:
+            grown = [self.w.name("grown") for _ in points]
+            for name, point in zip(grown, points, strict=True):
+                text = tangent.grown(self.scalar(tangent.value, point, {}))
+                self.w.line(f"const f32 {name} = {text};")
+            both = self.w.name("both")
+            self.w.line(f"const f32 {both} = tw_reciprocal({' * '.join(grown)});")
+            for other, point in zip(reversed(grown), points, strict=True):
+                shift = self.scalar(found.shift, point, {})
+                text = tangent_text(f"{both} * {other}", found.factor, shift)
+                self.w.line(f"{self.element(fragment, point)} = {text};")
 
     def _divided(self, position: int, point: Point) -> str:
         """A quotient or rest of coordinates, so that neighbours are seen to have one."""

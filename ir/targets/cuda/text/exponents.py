@@ -123,10 +123,14 @@ def _keeps_order(program: Program, position: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Tangent:
-    """tanh(factor * value)."""
+    """tanh(factor * value), which is 1 - 2 / grown."""
 
     value: int
     factor: float
+
+    def grown(self, value: str) -> str:
+        """e^2x + 1 in CUDA C++, so that a product of two stays finite: at 2^60 the tangent is 1."""
+        return f"(tw_exp2(tw_least({value} * {2 * self.factor * LOG2E!r}f, 60.0f)) + 1.0f)"
 
 
 def coarse_tangent(program: Program, position: int, shifted: Shifted) -> Tangent | None:
@@ -156,11 +160,10 @@ def _is_rounded(program: Program, position: int) -> bool:
     return False
 
 
-def tangent_text(value: str, tangent: Tangent, factor: float, shift: str) -> str:
-    """exp(factor * tanh(...) - shift) in CUDA C++."""
-    part = f"tw_reciprocal(tw_exp2({value} * {2 * tangent.factor * LOG2E!r}f) + 1.0f)"
+def tangent_text(inverse: str, factor: float, shift: str) -> str:
+    """exp(factor * tanh - shift) in CUDA C++, where the tangent is 1 - 2 * inverse."""
     rest = f"{factor * LOG2E!r}f - {_moved(shift)}"
-    return f"tw_exp2(fmaf({part}, {-2 * factor * LOG2E!r}f, {rest}))"
+    return f"tw_exp2(fmaf({inverse}, {-2 * factor * LOG2E!r}f, {rest}))"
 
 
 def exponent_text(value: str, factor: float, shift: str) -> str:
