@@ -24,7 +24,7 @@ from ir.targets.cuda.build.computed import (
     register_problem,
 )
 from ir.targets.cuda.build.folds import folded_axes, in_one_tile
-from ir.targets.cuda.build.orders import is_for_tensor_cores, long_last
+from ir.targets.cuda.build.orders import is_for_tensor_cores, long_last, reads_short
 from ir.targets.cuda.build.products import (
     MAP_RANK,
     STRIDE_UNIT,
@@ -328,7 +328,9 @@ def _cut(program: Program, position: int, taken: frozenset[str], padded: bool = 
         if product is not None and for_tensor_cores(program, product):
             over.update(dict.fromkeys(_summed_order(program, product, position)))
     axes = (*(a for a in node.axes if a not in over), *(a for a in over if a in node.axes))
-    axes = axes if over else long_last(program, position)
+    axes = (
+        axes if over and not reads_short(program, position, over) else long_last(program, position)
+    )
     shape = [program.axes[axis] for axis in axes]
     dtype = node.dtype
     if shape and padded:
