@@ -62,6 +62,12 @@ def mapped_range(op: Map, parts: Sequence[Range | None]) -> Range | None:
     return min(ends), max(ends)
 
 
+def lookup_inside(program: Program, index: int, entries: int) -> bool:
+    """Whether indices of a table of so many entries are surely inside of it."""
+    bounds = integer_range(program, index)
+    return bounds is not None and bounds[0] >= 0 and bounds[1] < entries
+
+
 def shifts_inside(program: Program, amount: int, dtype: str) -> bool:
     """Whether the amounts of a shift are surely below the width of `dtype`, and none below 0."""
     bounds = integer_range(program, amount)

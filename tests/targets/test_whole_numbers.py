@@ -83,10 +83,26 @@ def wrong(program: Program, inputs: Inputs, found: Inputs) -> list[str]:
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_on_the_cpu(dtype: str, tmp_path: Path) -> None:
     program, inputs = whole(dtype)
-    for hardware in (HOST, replace(HOST, isa=())) if dtype == "i32" else (HOST,):
+    older = tuple(one for one in HOST.isa if not one.startswith(("avx512", "amx")))
+    for isa in (HOST.isa, older, ()) if dtype in ("i32", "u8") else (HOST.isa,):
+        hardware = replace(HOST, isa=isa)
         (kernel,) = cpu_kernels(program, 0, hardware)
         (found,) = run_cpu(kernel, [inputs], tmp_path)
         assert wrong(program, inputs, found) == []
+
+
+@pytest.mark.parametrize(
+    ("isa", "permutations"),
+    [(("avx2", "avx512f"), ("permvar.sf.512", "vpermi2var.ps.512")), (("avx2",), ("avx2.permps",)),
+     ((), ())],
+)  # fmt: skip
+def test_small_tables_lie_in_registers(isa: tuple[str, ...], permutations: tuple[str, ...]) -> None:
+    """Where the machine permutes by indices."""
+    kernel = cpu_kernels(whole("i32")[0], 0, replace(HOST, isa=isa))[0]
+    text = kernel.text("llvm")
+    assert ("permvar" in text, "permps" in text) == ("avx512f" in isa, isa == ("avx2",))
+    assert all(one in text for one in permutations)
+    assert "masked.gather" in text  # of 200 bytes, and of numbers of 64 bits
 
 
 @pytest.mark.skipif(find_linker() is None, reason="no C compiler here")

@@ -35,7 +35,9 @@ def every_whole_function(g: Graph, n: int, dtype: str = "i32") -> None:
         "power": 1 << (y & 15), "again": (x >> 3) ^ (x << 2), "divided": (x | 1) // (y | 1),
         "bits": philox(x, y, 12345, 2), "any": philox(x, 0, 7, i), "share": philox_uniform(x, y),
         "entry": lookup([0.5, -1, 2.25, 7], y), "byte": lookup(range(200), x, "u8"),
-        "wide": lookup([1 << 40, -5], y, "i64"), "same": cast(x, "bool") ^ cast(y, "bool"),
+        "wide": lookup([1 << 40, -5], y, "i64"), "twelve": lookup(range(-7, 5), x & 15, "i32"),
+        "sixteen": lookup(NF4, y & 15), "twenty": lookup([n / 4 - 2 for n in range(20)], x),
+        "same": cast(x, "bool") ^ cast(y, "bool"),
     }  # fmt: skip
     for name, value in found.items():
         g.output(name, value)

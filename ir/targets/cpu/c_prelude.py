@@ -15,6 +15,7 @@ from ir.targets.cpu.c_narrow import (
 )
 from ir.targets.cpu.narrow import Format
 from ir.targets.cpu.nest import Type
+from ir.targets.cpu.permutes import permute_row
 
 _SCALARS = {
     "i1": "int", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",
@@ -223,6 +224,25 @@ class Prelude:
             f"gather_at_{name}", name, f"const char *p, {offsets} at", f"{name} x;",
             f"for (int l = 0; l < {type.lanes}; l++) x[l] = {one}(p + at[l]);", "return x;",
         )  # fmt: skip
+
+    def chosen(self, name: str, type: Type, parts: list[str]) -> str:
+        """Lane l is entry at[l] of a table that is given as vectors, the last one filled up."""
+        kind, indices = self.type(type), self.vector("i32", type.lanes)
+        row = permute_row(type.lanes, type.lanes * len(parts))
+        count = type.lanes * len(parts)
+        table = f"static const {_SCALARS[type.scalar]} table[{count}] = {{{', '.join(parts)}}};"
+        body: tuple[str, ...] = (
+            table, f"{kind} x;", f"for (int l = 0; l < {type.lanes}; l++) x[l] = table[at[l]];",
+            "return x;",
+        )  # fmt: skip
+        if row is not None:
+            self.headers.add("immintrin.h")
+            vectors = (f"{kind} t{n} = {{{part}}};" for n, part in enumerate(parts))
+            body = (
+                f"#if defined({row.macro})", *vectors, f"return ({kind}){row.c};", "#else", *body,
+                "#endif",
+            )  # fmt: skip
+        return self._add(f"{name}_of_{kind}", kind, f"{indices} at", *body)
 
     # -- values
 

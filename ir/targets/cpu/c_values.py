@@ -11,6 +11,7 @@ from typing import Any
 from ir.targets.cpu.c_prelude import Prelude
 from ir.targets.cpu.narrow import FORMATS, pattern
 from ir.targets.cpu.nest import Instruction, Type, Value
+from ir.targets.cpu.permutes import in_registers
 
 # How tightly an expression binds
 LOOSE, SUM, PRODUCT, UNARY, ATOM = range(5)
@@ -286,6 +287,16 @@ class Values:
         items = ", ".join(scalar_literal(entry, scalar) for entry in entries)
         name = self.prelude.table(f"table{i.result.id}", scalar, len(entries), items)
         return f"(char *){name}", UNARY
+
+    def _op_chosen(self, i: Instruction) -> tuple[str, int]:
+        assert i.result is not None
+        type, entries = i.result.type, i.attrs["entries"]
+        parts = [
+            ", ".join(scalar_literal(entry, type.scalar) for entry in part)
+            for part in in_registers(entries, type.lanes)
+        ]
+        name = self.prelude.chosen(f"entries{i.result.id}", type, parts)
+        return self._call(name, *i.args)
 
     def _op_lanes(self, i: Instruction) -> tuple[str, int]:
         return f"{self.prelude.lanes(_type(i))}()", ATOM

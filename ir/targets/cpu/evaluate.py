@@ -17,7 +17,7 @@ from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Now, Prior
 from ir.program import Program
-from ir.ranges import shifts_inside
+from ir.ranges import lookup_inside, shifts_inside
 from ir.scalar import running_bound, scalar_function
 from ir.targets.cpu import integers
 from ir.targets.cpu.access import Access, Position, Site
@@ -195,7 +195,8 @@ class Evaluator:
         if function == "lookup":
             assert op.dtype is not None
             scalar = scalar_of(compute_dtype(op.dtype))
-            return integers.lookup(self.b, values[0], op.entries, scalar)
+            inside = lookup_inside(self.program, args[0], len(op.entries))
+            return integers.lookup(self.b, values[0], op.entries, scalar, inside)
         if function in ("shl", "shr"):
             inside = shifts_inside(self.program, args[1], compute)
             return integers.shifted(self.b, function, values[0], values[1], inside)

@@ -6,7 +6,7 @@ Nothing here traps or is undefined: divisors of 0 and -1 and shifts by the width
 from __future__ import annotations
 
 from ir.counting import FRACTION, MULTIPLIERS, ROUNDS, STEPS
-from ir.targets.cpu.nest import Builder, Type, Value
+from ir.targets.cpu.nest import MOST_CHOSEN, Builder, Type, Value
 
 LOW = (1 << 32) - 1
 
@@ -66,11 +66,16 @@ def _repeated(byte: int, width: int) -> int:
     return int.from_bytes(bytes([byte] * (width // 8)), "little")
 
 
-def lookup(b: Builder, index: Value, entries: tuple[float, ...], scalar: str) -> Value:
-    """The entry at each index, which is moved into the table."""
-    last = whole(b, len(entries) - 1, index)
-    inside = b.op("imin", b.op("imax", index, whole(b, 0, index)), last)
-    offset = b.convert(inside, "i64")
+def lookup(
+    b: Builder, index: Value, entries: tuple[float, ...], scalar: str, inside: bool = False
+) -> Value:
+    """The entry at each index, which is moved into the table unless it is known to be `inside`."""
+    if not inside:
+        last = whole(b, len(entries) - 1, index)
+        index = b.op("imin", b.op("imax", index, whole(b, 0, index)), last)
+    if index.type.lanes and len(entries) <= MOST_CHOSEN and Type(scalar).bytes == 4:
+        return b.chosen(entries, scalar, b.convert(index, "i32"))
+    offset = b.convert(index, "i64")
     offset = b.op("imul", offset, whole(b, Type(scalar).bytes, offset))
     table = b.table(entries, scalar)
     if index.type.lanes:

@@ -5,11 +5,19 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from ir.targets.cpu.llvm_narrow import NarrowFloats
-from ir.targets.cpu.llvm_words import signed_bytes, suffix, type_text
+from ir.targets.cpu.llvm_words import (
+    SCALARS,
+    signed_bytes,
+    suffix,
+    table_text,
+    type_text,
+)
 from ir.targets.cpu.nest import Instruction, Type, Value
+from ir.targets.cpu.permutes import in_registers, permute_row
 
 
 class MemoryPrinter:
@@ -180,6 +188,34 @@ class MemoryPrinter:
         self._line(f"{name} = getelementptr i8, {self._typed(i.args[0])}, {self._typed(i.args[1])}")
         self._gather(i, name, i.result.type.lanes)
 
+    def _op_chosen(self, i: Instruction) -> None:
+        """Entries at indices, out of registers where the machine permutes by such."""
+        assert i.result is not None
+        type, entries, at = i.result.type, i.attrs["entries"], self._typed(i.args[0])
+        row = permute_row(type.lanes, len(entries), self.narrow.isa)
+        if row is None:
+            name = f"table{i.result.id}"
+            self.tables.append(table_text(name, entries, type.scalar))
+            word = SCALARS[type.scalar]
+            self._gather(i, self._emit(f"getelementptr {word}, ptr @{name}, {at}"), type.lanes)
+            return
+        floats = f"<{type.lanes} x float>"
+        words = f"<{type.lanes} x i32>"
+        tables = [
+            f"{floats} bitcast ({words} <{', '.join(_words(part, type.scalar))}> to {floats})"
+            for part in in_registers(entries, type.lanes)
+        ]
+        kinds = [floats, words, *[floats] * row.both]
+        self._declare(row.llvm, floats, ", ".join(kinds))
+        asked = [[tables[0], at, tables[1]]] if row.both else [[one, at] for one in tables]
+        found = [self._emit(f"call {floats} @{row.llvm}({', '.join(one)})") for one in asked]
+        if len(found) > 1:
+            last = ", ".join([f"i32 {type.lanes - 1}"] * type.lanes)
+            late = self._emit(f"icmp sgt {at}, <{last}>")
+            mask = f"<{type.lanes} x i1> {late}"
+            found = [self._emit(f"select {mask}, {floats} {found[1]}, {floats} {found[0]}")]
+        self._define(i, f"bitcast {floats} {found[0]} to {type_text(type)}")
+
     def _gather(self, i: Instruction, pointers: str, active: int) -> None:
         assert i.result is not None
         type = i.result.type
@@ -214,3 +250,10 @@ class MemoryPrinter:
         self._declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
         pointer = self._address(i.args[0], i.attrs["at"])
         self._line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)")
+
+
+def _words(entries: tuple[float, ...], scalar: str) -> list[str]:
+    """Entries of 32 bits as LLVM spells the integers of the same bits."""
+    kind = "<f" if scalar == "f32" else "<i"
+    numbers = (one if scalar == "f32" else int(one) for one in entries)
+    return [f"i32 {struct.unpack('<i', struct.pack(kind, number))[0]}" for number in numbers]

@@ -56,6 +56,7 @@ class Type:
 # stored and converted, never computed with
 NARROW_FLOATS = ("bf16", "f16", "e4m3", "e5m2", "e2m1", "e8m0")
 WRAPPING = ("iadd", "isub", "imul")
+MOST_CHOSEN = 32  # entries of a table that two vector registers hold
 I64, PTR, BIT = Type("i64"), Type("ptr"), Type("i1")
 
 
@@ -324,6 +325,11 @@ class Builder:
     def table(self, entries: tuple[float, ...], scalar: str) -> Value:
         """The address of constants that lie in memory, one after another."""
         return self._pure("table", PTR, entries, scalar)
+
+    def chosen(self, entries: tuple[float, ...], scalar: str, index: Value) -> Value:
+        """Lane l is entries[index[l]] (`index` is a vector of i32 inside of them), out of
+        registers where the machine can; entries are 32 bits wide, `MOST_CHOSEN` at most."""
+        return self.emit("chosen", Type(scalar, index.type.lanes), index, entries=entries)
 
     def lanes(self, type: Type) -> Value:
         """The vector 0, 1, 2, ..."""
