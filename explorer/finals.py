@@ -28,33 +28,37 @@ UNLIKE = 0.5  # of the best time that being wholly unlike all chosen ones is wor
 Ranked = Sequence[tuple[float, Schedule]]
 
 
-def finals_size(seconds: float) -> tuple[int, int]:
-    """Finalists and rounds for kernels that take `seconds`; at least two and two."""
-    turns = SECONDS / (RUNS_A_TURN * seconds)
+def finals_size(seconds: float, beside: float = 0.0) -> tuple[int, int]:
+    """Finalists and rounds for kernels that take `seconds`; at least two and two.
+
+    `beside` is what a turn takes besides its runs: large outputs are judged for longer than they
+    are made.
+    """
+    turns = SECONDS / (RUNS_A_TURN * seconds + beside)
     rounds = max(2, min(ROUNDS, int(turns / FINALISTS)))
     return max(_FEWEST, min(FINALISTS, int(turns / rounds))), rounds
 
 
 def chosen_finalists(
-    space: Space, ranked: Ranked, again: Callable[[list[Schedule]], Ranked]
+    space: Space, ranked: Ranked, again: Callable[[list[Schedule]], Ranked], beside: float = 0.0
 ) -> tuple[list[Schedule], int]:
     """Who runs the finals of a search, and in how many rounds.
 
     `ranked` (seconds, fastest first) is what the search found, one schedule for each kernel;
     `again` measures the schedules of a heat, and gives those that were right, fastest first. Of few
-    kernels half may run: the others are beaten.
+    kernels half may run: the others are beaten. `beside` as of `finals_size`.
     """
-    tried = heat(space, ranked)
+    tried = heat(space, ranked, beside)
     if tried:
         ranked = again(tried) or ranked
     best = ranked[0][0]
-    count, rounds = finals_size(best)
+    count, rounds = finals_size(best, beside)
     hopeful = sum(seconds < HOPELESS * best for seconds, _ in ranked)
     count = min(count, max(_FEWEST, min(hopeful, len(ranked) // 2)))
     return [schedule for _, schedule in ranked[:count]], rounds
 
 
-def heat(space: Space, ranked: Ranked) -> list[Schedule]:
+def heat(space: Space, ranked: Ranked, beside: float = 0.0) -> list[Schedule]:
     """The schedules of a heat out of `ranked` (seconds, fastest first); none if it is no use.
 
     Chosen greedily by time and by likeness, the share of decisions that agree, of those that vary
@@ -62,9 +66,9 @@ def heat(space: Space, ranked: Ranked) -> list[Schedule]:
     """
     best = ranked[0][0]
     hopeful = [pair for pair in ranked if pair[0] <= WITHIN * best]
-    turns = HEAT_SHARE * SECONDS / (RUNS_A_TURN * best)
+    turns = HEAT_SHARE * SECONDS / (RUNS_A_TURN * best + beside)
     count = min(HEAT_SIZE, int(turns), len(hopeful))
-    if count <= finals_size(best)[0]:
+    if count <= finals_size(best, beside)[0]:
         return []
     rows = np.array([space.encode(schedule) for _, schedule in hopeful])
     rows = rows[:, (rows != rows[0]).any(axis=0)]

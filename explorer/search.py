@@ -250,7 +250,8 @@ class Search:
         ranked = self.ranked()
         if not ranked:
             raise self.nothing_valid()
-        finalists, rounds = chosen_finalists(self.space, ranked, self._heat)
+        beside = sum(self.measurer.examined) / max(1, self.trials)  # whose runs are few
+        finalists, rounds = chosen_finalists(self.space, ranked, self._heat, beside)
         best_before = self._incumbent()
         if best_before is not None and best_before not in finalists:
             finalists.append(best_before)

@@ -55,6 +55,17 @@ def test_slow_kernels_have_few_turns() -> None:
     assert finals_size(1.0) == (2, 2)
 
 
+def test_kernels_whose_outputs_take_long_to_judge_have_few_turns() -> None:
+    assert finals_size(1e-5, beside=0.01) == (6, 5)
+    assert finals_size(1e-2, beside=0.6) == (6, 2)
+    assert finals_size(1e-2, beside=3.0) == (2, 2)
+    rng = np.random.default_rng(0)
+    rows = {tuple(row) for row in rng.integers(0, 8, (40, 4)).tolist()}
+    ranked = [(1e-2, schedule(*row)) for row in rows]
+    assert len(heat(SPACE, ranked)) > len(heat(SPACE, ranked, beside=0.3)) > 0
+    assert not heat(SPACE, ranked, beside=2.0)
+
+
 def test_hopeless_candidates_have_no_turn_in_the_finals() -> None:
     """However few there are; but the fastest has one beside it, since its time may be luck."""
     times = (1e-4, 1.9e-4, 2.1e-4, 5e-4)
