@@ -38,6 +38,7 @@ _ENDS = 4  # points of a sample at the ends of an axis
 _SHARE, _PIECES = 6, 64  # parts of a device's memory for an evaluation, and for a piece of it
 _SMALLEST = 8 << 20
 _READ = 0.25  # of the passes over what is made, those over what a sum of products reads
+_WINDOW = 0.125  # and those over what a window reads again
 _VAGUE = 0.5  # of an output's size: by how much
 _LITTLE = 0.1  # of that size, up to which a trial tells how far it may be off
 _MANY = 0.1  # of its elements may be off where it is looked up by trial
@@ -401,14 +402,20 @@ def _afforded(
 
 def elements_of(program: Program, lengths: Mapping[str, int]) -> int:
     """How many numbers the ops of a program make, of so many points along some axes, those that
-    are gathered or merged among them; the oracle passes over each some fifty times."""
+    are gathered or merged among them; the oracle passes over each some fifty times, over what
+    windows read again some six."""
     extents, total = {**program.axes, **lengths}, 0.0
+    sizes = {spec.name: prod(spec.shape) for spec in program.tensors}
     for node in program.nodes:
         if isinstance(node.op, Fold):
             axes = {axis for arg in node.args for axis in program.nodes[arg].axes}
             total += prod(extents[a] for a in axes) * node.op.passes(extents[node.op.axis])
-        elif node.args or not isinstance(node.op, Load):
-            total += prod(extents[axis] for axis in node.axes)
+            continue
+        made = prod(extents[axis] for axis in node.axes)
+        if node.args or not isinstance(node.op, Load):
+            total += made
+        elif prod(program.axes[axis] for axis in node.axes) > sizes[node.op.tensor]:
+            total += made * _WINDOW
     return int(total)
 
 

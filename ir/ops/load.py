@@ -97,7 +97,7 @@ class Load:
             )
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
-        return self._sliced(args, env) or self._looked_up(args, env)
+        return self._sliced(args, env) or self._windowed(env) or self._looked_up(args, env)
 
     def error(
         self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
@@ -155,6 +155,38 @@ class Load:
                 values = values.take(position, axis=dim)
         return TileArray(axes, to_float(values, spec.dtype))
 
+    def _windowed(self, env: Environment) -> TileArray | None:
+        """Windows and strides: no index tile, and no axis in two dimensions.
+
+        Rows are taken along one dimension after another; numbers are widened before there are many.
+        """
+        spec = env.scope.tensors[self.tensor]
+        axes = tuple(axis for index in self.index for axis, _ in index.terms)
+        told = any(index.gather is not None for index in self.index)
+        shape = tuple(len(env.coordinates[axis]) for axis in axes)
+        if told or len(set(axes)) != len(axes) or not all((*spec.shape, *shape)):
+            return None
+        values, late = env.arrays[self.tensor].reshape(spec.shape), []
+        for dim, (index, extent) in enumerate(zip(self.index, spec.shape, strict=True)):
+            position = _positions(index, env)
+            place = np.clip(position, 0, extent - 1)
+            outside = np.flatnonzero(place != position)
+            low, high = int(place.min()), int(place.max()) + 1
+            if len(place) < high - low:
+                values = values.take(env.xp.asarray(place), axis=dim)
+                place = np.arange(len(place))
+            else:
+                values = values[(slice(None),) * dim + (slice(low, high),)]
+                place = place - low
+            late.append((place, outside))
+        values = to_float(values, spec.dtype)
+        for dim, (place, outside) in enumerate(late):
+            if len(outside) or not are_neighbours(place):
+                values = values.take(env.xp.asarray(place), axis=dim)
+            if len(outside):
+                values[(slice(None),) * dim + (env.xp.asarray(outside),)] = self.fill
+        return TileArray(axes, values.reshape(shape))
+
     def _position(
         self, index: Index, axes: tuple[str, ...], args: Sequence[TileArray], env: Environment
     ) -> Array:
@@ -168,6 +200,15 @@ class Load:
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return 0
+
+
+def _positions(index: Index, env: Environment) -> Array:
+    """Where a dimension is read without a tile, the last of its axes fastest."""
+    found: Array = np.full((1,), index.constant, np.int64)
+    for axis, coefficient in index.terms:
+        along = env.coordinates[axis].astype(np.int64) * coefficient
+        found = (found[:, None] + along).reshape(-1)
+    return found
 
 
 def are_neighbours(position: Array) -> bool:

@@ -27,6 +27,9 @@ def product_sum(left: TileArray, right: TileArray, over: Sequence[str]) -> TileA
         return TileArray(axes, left.aligned(axes) * right.aligned(axes))
     if not rows and not columns:
         return TileArray(batch, _inner(left, right, batch, summed))
+    whole, part = (left, right) if rows else (right, left)
+    if batch and not (rows and columns) and isinstance(whole.array, np.ndarray):
+        return _weighted(whole, part, summed)
     a, b = left.aligned(batch + rows + summed), right.aligned(batch + summed + columns)
     shape = a.shape[: len(batch)], a.shape[len(batch) :][: len(rows)], b.shape[-len(columns) :]
     extents = math.prod(shape[0]), math.prod(shape[1]), math.prod(shape[2] if columns else ())
@@ -61,6 +64,18 @@ def _inner(
         return terms
     found: Array = np.einsum(a, letters, b, letters, letters[: len(batch)])
     return found
+
+
+def _weighted(whole: TileArray, part: TileArray, summed: tuple[str, ...]) -> TileArray:
+    """A sum of numbers times those of a tile over some of their axes, in the order in which they
+    lie: matrices would have to be laid out anew for each of the axes that both keep."""
+    letters = {axis: letter for letter, axis in enumerate(whole.axes)}
+    kept = tuple(axis for axis in whole.axes if axis not in summed)
+    found: Array = np.einsum(
+        whole.array, [letters[axis] for axis in whole.axes],
+        part.array, [letters[axis] for axis in part.axes], [letters[axis] for axis in kept],
+    )  # fmt: skip
+    return TileArray(kept, found)
 
 
 def _matmul(a: Array, b: Array) -> Array:
