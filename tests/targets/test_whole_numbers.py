@@ -31,6 +31,7 @@ from tests.targets.disassembly import opcodes
 from tests.targets.test_meaning_of_numbers import _RUN_C, HOST, cpu_kernels, run_cpu, run_emulated
 from tests.targets.whole_numbers import (
     bits_of_floats,
+    draws,
     every_whole_function,
     nf4_product,
     ring,
@@ -193,6 +194,17 @@ def test_what_is_wrong_by_one_is_refused() -> None:
             spoilt = found[name].copy()
             spoilt.ravel()[3:4] = np.where(spoilt.ravel()[3:4] == 1, 3, 1)
             assert judged(program, inputs, {**found, name: spoilt}) != []
+
+
+@needs_emulator
+def test_drawn_numbers_are_compared_as_words() -> None:
+    program = draws.build(n=96)
+    high = np.array([0, 1, 2, 3, 4, 1677721, 1677722, 1 << 23, (1 << 24) - 1, (1 << 24) - 2])
+    words = np.resize(np.concatenate([high << 8, (high << 8) + 255]), 96).astype(np.uint32)
+    for schedule in drawn(program, 0, 1, 1):
+        kernel = BACKEND.lower(program, schedule, HARDWARE)
+        assert " >= 429496832ll)" in kernel.text("cuda")
+        assert wrong(program, {"words": words}, run_emulated(kernel, {"words": words})) == []
 
 
 def test_neighbours_of_a_thread_share_the_rounds_of_one_counter() -> None:

@@ -16,6 +16,7 @@ from ir import (
     reduce,
     where,
 )
+from ir.tiles import apply
 
 NF4 = (
     -1.0, -0.6962, -0.5251, -0.3949, -0.2844, -0.1848, -0.0911, 0.0, 0.0796, 0.1609, 0.2461, 0.3379,
@@ -81,6 +82,22 @@ def shares(g: Graph, m: int, n: int) -> None:
     g.output("rest", place & 7)
     g.output("far", (wide >> 2) + (wide & 3) + (cast(wide, "i32") & 15))
     g.output("kept", where(philox_uniform(g.iota(j), g.iota(i), 5) < 0.5, x, 0.0))
+
+
+BOUNDS = (-0.5, 0.0, 2.0**-24, 0.1, 0.5, 3 * 2.0**-24, 1 - 2.0**-24, 1.0, 7.0)
+
+
+@operator
+def draws(g: Graph, n: int) -> None:
+    """Drawn numbers beside bounds that some of them are; each of a word of its own, as a number
+    that several ask for is held."""
+    (i,) = g.axes(i=n)
+    words, other = cast(g.input("words", (i,), "u32"), "i64"), 0
+    for number, bound in enumerate(BOUNDS):
+        for name in ("lt", "le", "gt", "ge", "eq"):
+            other += 1 << 32  # of which a drawn number has nothing
+            held = getattr(apply("unit", words + other), f"__{name}__")(bound)
+            g.output(f"{name}{number}", cast(held, "i32"))
 
 
 @operator

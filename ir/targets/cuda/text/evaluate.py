@@ -28,6 +28,7 @@ from ir.targets.cuda.build.readers import (
 )
 from ir.targets.cuda.layouts.meetings import meetings
 from ir.targets.cuda.text import scalars
+from ir.targets.cuda.text.draws import compared_draw
 from ir.targets.cuda.text.exponents import (
     Ordered,
     Shifted,
@@ -178,6 +179,7 @@ class Evaluator(Transfers):
             return self.scalar(node.args[1], point, memo)
         text = self._quotient(position, point, memo) or self._gelu(position, point, memo)
         text = text or self._exponential(position, point, memo) or self._divided(position, point)
+        text = text or self._drawn(position, point, memo)
         if not text:
             text = self._applied(position, [self.scalar(arg, point, memo) for arg in node.args])
         name = self.w.name("v")
@@ -269,6 +271,13 @@ class Evaluator(Transfers):
         name = self.w.name("first")
         self.w.line(f"const {kind} {name} = {' + '.join(first)};")
         return found.text(name, f"({' + '.join(steps)})")
+
+    def _drawn(self, position: int, point: Point, memo: dict[int, str]) -> str:
+        """A comparison of a drawn number, unless the number is there already."""
+        found = compared_draw(self.program, position)
+        if found is None or {*self.nodes[position].args} & {*self.values}:
+            return ""
+        return found.text(self.scalar(found.word, point, memo))
 
     def behind(self, ordered: Ordered, value: str) -> str:
         """What functions of one value, and of constants, make of it."""
