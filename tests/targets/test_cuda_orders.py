@@ -11,6 +11,7 @@ from ir import Graph, Program, cast, contract, exp, operator, reduce
 from ir.inputs import random_inputs
 from ir.targets.cuda.build.kernels import kernels_of
 from ir.targets.cuda.build.orders import long_last
+from ir.targets.cuda.build.statistics import together_of
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
@@ -96,3 +97,27 @@ def test_mixed_heads_are_right() -> None:
         for schedule in drawn(program, 0, 2, 1, engine):
             found = run_emulated(BACKEND.lower(program, schedule, HARDWARE), inputs)
             assert [v.detail for n, b in wanted.items() if not (v := b.judge(found[n])).right] == []
+
+
+def test_statistics_of_the_same_rows_have_one_kernel() -> None:
+    """A row's maximum and its sum of exponentials; scores are read twice, not three times."""
+    parts = [kernel.program for kernel in kernels_of(talking.build(), HARDWARE, "mma")]
+    assert [len(part.outputs) for part in parts] == [1, 1, 2, 1]
+    reads = [spec.name for part in parts for spec in part.inputs]
+    assert reads.count("t6") == 2
+
+
+def test_what_waits_for_another_kernel_has_one_of_its_own() -> None:
+    g = Graph("apart")
+    i, j, k = g.axes(i=64, j=96, k=32)
+    x = g.input("X", (i, j), "f32")
+    most, least = reduce("max", x, over=j), reduce("min", x, over=j)
+    other = contract(cast(x * least, "bf16"), g.input("W", (j, k), "bf16"), over=j)
+    late = reduce("sum", exp(x - reduce("max", other, over=k)), over=j)
+    g.output("Y", most + least + late)
+    program = g.program()
+    reductions = [p for p, n in enumerate(program.nodes) if n.op.name in ("reduce", "contract")]
+    first, second, product, top, last = reductions
+    assert together_of(program, reductions) == [[first, second], [product], [top], [last]]
+    assert together_of(program, [first, second, last]) == [[first, second], [last]]
+    assert together_of(program, [first, top, last]) == [[first], [top], [last]]

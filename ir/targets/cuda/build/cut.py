@@ -38,6 +38,7 @@ from ir.targets.cuda.build.products import (
     runs_along_batches,
     volume,
 )
+from ir.targets.cuda.build.statistics import together_of
 from ir.tiles import Tile
 
 WGMMA, MMA, FMA = "wgmma", "mma", "fma"  # what computes the products of matrices
@@ -58,21 +59,21 @@ class Cut:
 def cut_program(
     program: Program, everywhere: bool = False, engine: str = WGMMA,
     taken: frozenset[str] = frozenset(), joined: bool = False, alone: bool = False,
-    chained: bool = False, held: int = WHOLE, beside: bool = False,
+    chained: bool = False, held: int = WHOLE, beside: bool = False, together: bool = False,
 ) -> tuple[Program, ...]:  # fmt: skip
     """Kernels in order of execution. With `everywhere`, every reduction has its own; if `joined`,
     outputs that share one have a kernel even where some vary along fewer axes, and if `beside`,
     outputs of what is reduced have the kernel of those over all of its points. Products stand
     `alone` if what is reduced beside them goes through memory. If `chained`, those that meet on the
     way to another product stay together, whatever they sum over. `held`: the longest sum of a
-    product that another one is made of.
+    product that another one is made of. If `together`, reductions of the same rows have one kernel.
 
     What `engine` cannot take as it is goes through memory, by names that are not `taken`.
     """
     nodes = _every(program) if everywhere else _boundaries(program, engine, alone, chained, held)
     taken |= {spec.name for spec in program.tensors}
     cuts = [_cut(program, node, taken) for node in sorted(nodes)]
-    return tuple(_kernels(program, cuts, joined, beside))
+    return tuple(_kernels(program, cuts, joined, beside, together))
 
 
 def stored_at(
@@ -378,20 +379,21 @@ def _summed_order(program: Program, product: Product, cut: int) -> tuple[str, ..
 
 
 def _kernels(
-    program: Program, cuts: list[Cut], joined: bool, beside: bool = False
+    program: Program, cuts: list[Cut], joined: bool, beside: bool = False, together: bool = False
 ) -> list[Program]:
     known: dict[int, Cut] = {}
-    found = []
-    for number, cut in enumerate(cuts):
-        name = part_name(program, number)
-        found.append(_rebuild(program, name, known, [], [cut]))
-        known[cut.node] = cut
+    found: list[Program] = []
+    by_node = {cut.node: cut for cut in cuts}
+    for nodes in together_of(program, [*by_node]) if together else [[node] for node in by_node]:
+        name = part_name(program, len(found))
+        found.append(_rebuild(program, name, known, [], [by_node[node] for node in nodes]))
+        known |= {node: by_node[node] for node in nodes}
     written = {cut.spec.name for cut in cuts}
     stores = [p for p, store in program.stores() if store.tensor not in written]
     groups = _store_groups(program, stores, joined, beside, frozenset(known))
     for number, group in enumerate(groups):
         whole = not cuts and not number
-        name = program.name if whole else part_name(program, len(cuts) + number)
+        name = program.name if whole else part_name(program, len(found))
         found.append(_rebuild(program, name, known, group, []))
     return found
 

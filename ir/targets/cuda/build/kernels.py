@@ -27,11 +27,11 @@ from ir.targets.cuda.build.cut import (
     MMA,
     RS,
     WGMMA,
-    cut_program,
     has_products,
     part_name,
 )
 from ir.targets.cuda.build.formed import Former, absorbed
+from ir.targets.cuda.build.partitions import partitions
 from ir.targets.cuda.build.products import HELD
 from ir.targets.cuda.grid.overlap import NAME, PREFETCH, early_decision, starts_early
 from ir.targets.cuda.launch import Launch, placed, plan_json
@@ -119,11 +119,10 @@ def _phase_kernels(
         part = phase.program if first is None else _named(program, phase.program, first)
         return (PlainCudaKernel(part, _mark(first, 0), hardware),)
     problem, fallen = "", None
-    for way in ways:
+    cut = WGMMA if engine == FORMED else engine
+    for way, parts in partitions(phase.program, cut, taken, ways):
         if fallen is not None and way is EVERYWHERE:
             break
-        cut = WGMMA if engine == FORMED else engine
-        parts = cut_program(phase.program, engine=cut, taken=taken, **way)
         pairs: tuple[tuple[Program, tuple[Former, ...]], ...] = tuple((p, ()) for p in parts)
         if engine == FORMED:
             pairs = absorbed(parts, frozenset(spec.name for spec in program.tensors) | taken)
