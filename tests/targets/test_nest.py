@@ -230,6 +230,48 @@ def test_every_vector_operation_assembles(b: Builder) -> None:
     assemble(print_llvm(b.function))
 
 
+PICKED = [(step, active) for step in (2, 3, 4, 5) for active in (16, 9, 5, 1)]
+
+
+@pytest.mark.parametrize("isa", [("avx2", "avx512f"), ("avx2",), ()])
+@pytest.mark.parametrize("scalar", ["f32", "bf16", "i8", "f64"])
+def test_near_lanes_are_picked_out_of_vectors(
+    scalar: str, isa: tuple[str, ...], b: Builder, tmp_path: Path
+) -> None:
+    """Nothing behind the last lane is read, and nothing between two is written."""
+    kind, size = Type(scalar, 16), Type(scalar).bytes
+    source, found, goal = (b.load(PTR, b.function.parameters[2], 8 * n) for n in range(3))
+    for number, (step, active) in enumerate(PICKED):
+        start = (96 - (active - 1) * step - 1) * size
+        x = b.gather(kind, source, step * size, start, active)
+        b.store(x, found, number * 16 * size)
+        b.scatter(x, goal, step * size, number * 96 * size + start, active)
+    text = print_llvm(b.function, isa)
+    assert "shufflevector" in text
+    assert text.count("call void @llvm.masked.scatter") == 4  # those of lanes five elements apart
+    count, stored = len(PICKED), {"bf16": np.uint16, "i8": np.int8, "f64": np.float64}
+    dtype = stored.get(scalar, np.float32)
+    shapes = {"A": (96,), "B": (count, 16), "C": (count, 96)}
+    arguments = tuple(
+        Argument(name, shape, scalar, "input" if name == "A" else "output")
+        for name, shape in shapes.items()
+    )
+    kernel = Kernel("body", "cpu", arguments, (("llvm", text),), "body", 1)
+    a = np.arange(1, 97).astype(dtype)
+    blank = np.full((count, 96), 99, dtype)
+    _, (picked, spread) = run_once(
+        kernel, [a, np.zeros((count, 16), dtype), blank], cache_dir=tmp_path
+    )
+    for number, (step, active) in enumerate(PICKED):
+        places = np.arange(96 - (active - 1) * step - 1, 96, step)
+        wanted = np.zeros(16, dtype)
+        wanted[:active] = a[places]
+        assert picked[number].tolist() == wanted.tolist()
+        row = np.full(96, 99, dtype)
+        row[places] = a[places]
+        assert spread[number].tolist() == row.tolist()
+
+
 def test_instruction_rows_spell_their_calls(b: Builder) -> None:
     pointer = address(b)
     x = b.load(V16, pointer)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from ir.targets.cpu.llvm_narrow import NarrowFloats
@@ -18,6 +19,8 @@ from ir.targets.cpu.llvm_words import (
 )
 from ir.targets.cpu.nest import Instruction, Type, Value
 from ir.targets.cpu.permutes import in_registers, permute_row
+
+NEAR = 4  # elements from lane to lane, up to which as many vectors are no dearer than a gather
 
 
 class MemoryPrinter:
@@ -177,9 +180,46 @@ class MemoryPrinter:
 
     def _op_gather(self, i: Instruction) -> None:
         assert i.result is not None
-        type = i.result.type
+        type, active = i.result.type, i.attrs["mask"] or i.result.type.lanes
+        step = near_step(type, i.attrs["stride"])
+        if step:
+            self._define(
+                i, self._picked(type, self._address(i.args[0], i.attrs["at"]), step, active)
+            )
+            return
         pointers = self._lane_pointers(i.args[0], i.attrs["at"], i.attrs["stride"], type.lanes)
-        self._gather(i, pointers, i.attrs["mask"] or type.lanes)
+        self._gather(i, pointers, active)
+
+    def _picked(self, type: Type, pointer: str, step: int, active: int) -> str:
+        """Every `step`-th element, as text: out of the vectors in which they lie, of which nothing
+        behind the last one is read. Gathers take a load for each lane."""
+        lanes, text = type.lanes, ""
+        left = (active - 1) * step + 1  # elements from the first to the last that is wanted
+        for number, places in enumerate(near_lanes(lanes, step, active)):
+            before = self._emit(text) if text else "zeroinitializer"
+            first = number * lanes * signed_bytes(type)
+            here = self._emit(f"getelementptr i8, ptr {pointer}, i64 {first}")
+            part = self._loaded(type, here, min(lanes, left - number * lanes))
+            picks = [lane if at is None else lanes + at for lane, at in enumerate(places)]
+            text = self._shuffled(type, before, part, picks)
+        return text
+
+    def _loaded(self, type: Type, pointer: str, count: int) -> str:
+        """The first `count` elements of a vector, the others 0."""
+        word, size = type_text(type), signed_bytes(type)
+        if count == type.lanes:
+            return self._emit(f"load {word}, ptr {pointer}, align {size}")
+        kinds = f"ptr, i32, <{type.lanes} x i1>, {word}"
+        name = self._declare(f"llvm.masked.load.{suffix(type)}.p0", word, kinds)
+        mask = self._mask(type.lanes, count)
+        return self._emit(
+            f"call {word} @{name}(ptr {pointer}, i32 {size}, {mask}, {word} zeroinitializer)"
+        )
+
+    def _shuffled(self, type: Type, left: str, right: str, picks: Sequence[int]) -> str:
+        word, places = type_text(type), ", ".join(f"i32 {pick}" for pick in picks)
+        mask = f"<{len(picks)} x i32> <{places}>"
+        return f"shufflevector {word} {left}, {word} {right}, {mask}"
 
     def _op_gather_at(self, i: Instruction) -> None:
         assert i.result is not None
@@ -234,8 +274,12 @@ class MemoryPrinter:
     def _op_scatter(self, i: Instruction) -> None:
         value = i.args[0]
         type = value.type
-        pointers = self._lane_pointers(i.args[1], i.attrs["at"], i.attrs["stride"], type.lanes)
         active = i.attrs["mask"] or type.lanes
+        step = near_step(type, i.attrs["stride"])
+        if step:
+            self._spread(value, self._address(i.args[1], i.attrs["at"]), step, active)
+            return
+        pointers = self._lane_pointers(i.args[1], i.attrs["at"], i.attrs["stride"], type.lanes)
         name = self._declare(
             f"llvm.masked.scatter.{suffix(type)}.v{type.lanes}p0",
             "void",
@@ -246,10 +290,46 @@ class MemoryPrinter:
             f"i32 {signed_bytes(type)}, {self._mask(type.lanes, active)})"
         )
 
+    def _spread(self, value: Value, pointer: str, step: int, active: int) -> None:
+        """Lanes to every `step`-th element: by vectors in which the others are not written."""
+        type = value.type
+        word, lanes = type_text(type), type.lanes
+        name = self._declare(
+            f"llvm.masked.store.{suffix(type)}.p0", "void", f"{word}, ptr, i32, <{lanes} x i1>"
+        )
+        for number in range((active - 1) * step // lanes + 1):
+            sources = [divmod(number * lanes + place, step) for place in range(lanes)]
+            picks = [lane if not rest else 0 for lane, rest in sources]
+            written = [not rest and lane < active for lane, rest in sources]
+            picks = [pick if used else 0 for pick, used in zip(picks, written, strict=True)]
+            part = self._emit(self._shuffled(type, self._name(value), self._name(value), picks))
+            size = signed_bytes(type)
+            here = self._emit(f"getelementptr i8, ptr {pointer}, i64 {number * lanes * size}")
+            bits = ", ".join(f"i1 {int(used)}" for used in written)
+            mask = f"<{lanes} x i1> <{bits}>"
+            self._line(f"call void @{name}({word} {part}, ptr {here}, i32 {size}, {mask})")
+
     def _op_prefetch(self, i: Instruction) -> None:
         self._declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
         pointer = self._address(i.args[0], i.attrs["at"])
         self._line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)")
+
+
+def near_step(type: Type, stride: int) -> int:
+    """Elements from lane to lane where they lie so near that whole vectors are read or written; 0
+    where they do not, or each is the next one."""
+    step, rest = divmod(stride, signed_bytes(type))
+    return step if type.scalar != "i1" and not rest and 1 < step <= NEAR else 0
+
+
+def near_lanes(lanes: int, step: int, active: int) -> list[list[int | None]]:
+    """For each vector that is read: where in it each lane's element lies, if it does."""
+    found: list[list[int | None]] = []
+    for number in range((active - 1) * step // lanes + 1):
+        places = [lane * step - number * lanes for lane in range(lanes)]
+        held = [0 <= at < lanes and lane < active for lane, at in enumerate(places)]
+        found.append([at if here else None for at, here in zip(places, held, strict=True)])
+    return found
 
 
 def _words(entries: tuple[float, ...], scalar: str) -> list[str]:

@@ -13,6 +13,7 @@ from math import prod
 from ir.ops.load import Load
 from ir.stages import Stage, StagedProgram
 from ir.targets.cpu.instructions import FMA, DotRow, dot_rows
+from ir.targets.cpu.llvm_memory import NEAR
 from ir.targets.cpu.plan import main_reduction, operand_name
 
 SMALL = 64  # axes up to this long need no blocking unless threads share them
@@ -79,6 +80,22 @@ def contiguous_axes(
     return tuple(a for a in order if a in stage.domain and extents[a] > 1)
 
 
+def near_axes(staged: StagedProgram, stage: Stage) -> tuple[str, ...]:
+    """Axes along which neighbours lie a few elements apart in an operand or a result, the longest
+    first: whole vectors are read there, and the lanes picked out of them."""
+    nodes, extents = staged.program.nodes, staged.program.axes
+    found: set[str] = set()
+    for result in stage.written:
+        if result.tensor and len(result.axes) > 1 and extents[result.axes[-1]] <= NEAR:
+            found.add(result.axes[-2])
+    for leaf in staged.leaves(stage, [*staged.body_roots(stage), *staged.late_roots(stage)]):
+        op = nodes[leaf].op
+        if isinstance(op, Load) and op.index:
+            found.update(axis for axis, step in op.index[-1].terms if 1 < step <= NEAR)
+    order = sorted(found, key=lambda axis: (-extents[axis], axis))
+    return tuple(a for a in order if a in stage.domain and extents[a] > 1)
+
+
 def _leaf_axes(staged: StagedProgram, stage: Stage) -> tuple[frozenset[str], ...]:
     nodes = staged.program.nodes
     leaves = staged.leaves(stage, staged.body_roots(stage))
@@ -116,6 +133,10 @@ def stage_shape(
         # with one such axis (matrix times vector) memory order decides, else the register tile
         first = [*tiled, *longest] if len(partial) > 1 else lanes
         lanes = list(dict.fromkeys([*first, *longest, *lanes]))
+    else:
+        near = [a for a in near_axes(staged, stage) if a in kept and a not in lanes]
+        narrow = not lanes or extents[lanes[0]] <= NEAR
+        lanes = [*near, *lanes] if narrow else [*lanes, *near]
     if not lanes:
         longest = sorted(stage.domain, key=lambda a: -extents[a])
         lanes = list(longest[:1]) or [""]  # a stage without axes has one point
