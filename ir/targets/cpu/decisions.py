@@ -7,6 +7,7 @@ One decision is one entry beside the axis, stage or operand it schedules. Constr
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 from math import prod
 
@@ -237,11 +238,16 @@ class Decisions:
             self._product(shape)
 
     def _row(self, shape: StageShape) -> str:
-        """Of the operand that lacks the lanes, if there is one."""
+        """One that the largest operand with the lanes lacks, so that its vectors serve all rows; or
+        one that another with them lacks."""
         lane = shape.lanes[0]
         rows = [r for r in shape.rows if r != lane]
-        apart = [r for r in rows if any(lane in x and r not in x for x in shape.leaf_axes)]
+        having = sorted((x for x in shape.leaf_axes if lane in x), key=self._volume, reverse=True)
+        apart = [r for x in having for r in rows if r not in x]
         return (apart or rows or [""])[0]
+
+    def _volume(self, axes: frozenset[str]) -> int:
+        return math.prod(self.extents[axis] for axis in axes)
 
     def _vectors(self, shape: StageShape) -> list[int]:
         longest = max(self.extents.get(axis, 1) for axis in shape.lanes)

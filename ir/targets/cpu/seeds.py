@@ -60,7 +60,9 @@ class Seeds:
             unit = shape.instructions[-1].kind == "tile"
             r = (1 if count > 1 else tiles) if unit else max(1, rows // count)
             wide = self.decisions.vector.registers > 16
-            self._put(seed, f"rows.{stage}", r)
+            along = self.names[f"row.{stage}"].initial if f"row.{stage}" in self.names else ""
+            there = self.decisions.extents.get(str(along), r)
+            self._put(seed, f"rows.{stage}", min(r, there))
             self._put(seed, f"vectors.{stage}", 2 if unit or not wide else vectors)
         return seed
 

@@ -81,19 +81,35 @@ def contiguous_axes(
 
 
 def near_axes(staged: StagedProgram, stage: Stage) -> tuple[str, ...]:
-    """Axes along which neighbours lie a few elements apart in an operand or a result, the longest
-    first: whole vectors are read there, and the lanes picked out of them."""
+    """Axes along which neighbours lie a few elements apart in a result or in the largest operand
+    that has them, the longest first: vectors are read there, and the lanes picked out of them."""
     nodes, extents = staged.program.nodes, staged.program.axes
-    found: set[str] = set()
+    near: set[str] = set()
     for result in stage.written:
         if result.tensor and len(result.axes) > 1 and extents[result.axes[-1]] <= NEAR:
-            found.add(result.axes[-2])
+            near.add(result.axes[-2])
+    volumes: dict[str, int] = {}
     for leaf in staged.leaves(stage, [*staged.body_roots(stage), *staged.late_roots(stage)]):
-        op = nodes[leaf].op
-        if isinstance(op, Load) and op.index:
-            found.update(axis for axis, step in op.index[-1].terms if 1 < step <= NEAR)
-    order = sorted(found, key=lambda axis: (-extents[axis], axis))
+        op, volume = nodes[leaf].op, math.prod(extents[a] for a in nodes[leaf].axes)
+        steps = _steps(staged, op) if isinstance(op, Load) else {}
+        for axis in nodes[leaf].axes:
+            if volume >= volumes.get(axis, 0):
+                volumes[axis] = volume
+                near = near | {axis} if 1 < steps.get(axis, 0) <= NEAR else near - {axis}
+    order = sorted(near, key=lambda axis: (-extents[axis], axis))
     return tuple(a for a in order if a in stage.domain and extents[a] > 1)
+
+
+def _steps(staged: StagedProgram, op: Load) -> dict[str, int]:
+    """Elements of a tensor from one point of an axis to the next."""
+    found: dict[str, int] = {}
+    size = 1
+    shape = staged.program.scope.tensors[op.tensor].shape
+    for index, extent in zip(reversed(op.index), reversed(shape), strict=True):
+        for axis, step in index.terms:
+            found[axis] = found.get(axis, 0) + step * size
+        size *= extent
+    return found
 
 
 def _leaf_axes(staged: StagedProgram, stage: Stage) -> tuple[frozenset[str], ...]:
@@ -133,10 +149,9 @@ def stage_shape(
         # with one such axis (matrix times vector) memory order decides, else the register tile
         first = [*tiled, *longest] if len(partial) > 1 else lanes
         lanes = list(dict.fromkeys([*first, *longest, *lanes]))
-    else:
-        near = [a for a in near_axes(staged, stage) if a in kept and a not in lanes]
-        narrow = not lanes or extents[lanes[0]] <= NEAR
-        lanes = [*near, *lanes] if narrow else [*lanes, *near]
+    near = [a for a in near_axes(staged, stage) if a in kept]
+    narrow = not lanes or extents[lanes[0]] <= NEAR
+    lanes = list(dict.fromkeys([*near, *lanes] if narrow else [*lanes, *near]))
     if not lanes:
         longest = sorted(stage.domain, key=lambda a: -extents[a])
         lanes = list(longest[:1]) or [""]  # a stage without axes has one point
