@@ -36,7 +36,7 @@ KINDS: tuple[tuple[str, dict[str, Any], tuple[str, ...]], ...] = (
     ("matmul", {"m": 64, "n": 64, "k": 64, "dtype": "i8"}, ("block", "tensor")),
     ("scaled_matmul", {"m": 64, "n": 64, "k": 64}, ("tensor",)),
     ("attention", {"b": 1, "heads": 1, "sq": 64, "d": 512, "dtype": "bf16"},
-     ("tensor", "block", "block", "block", "tensor")),
+     ("tensor", "block", "block", "tensor")),
     (f"{UNSEEN}:two_layers", {"m": 8, "f": 300, "d": 300, "o": 8}, ("block", "block")),
     (f"{UNSEEN}:packed_int4", {"m": 8, "n": 8, "k": 64}, ("block", "block", "tensor")),
 )  # fmt: skip
