@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 SETS = 2
 _FEWEST = 32
-_FEWER, _DEAR = (8, 2), 3.0  # points that an axis keeps where work is so many times what fits
+_FEWER = ((8, 3.0), (2, 3.0), (1, 8.0))  # points that an axis keeps where work is so many times
+# what fits
 _MOST = 1 << 22
 _ENDS = 4  # points of a sample at the ends of an axis
 _SHARE, _PIECES = 6, 64  # parts of a device's memory for an evaluation, and for a piece of it
@@ -123,7 +124,7 @@ class Recipe:
         inputs = drawn_inputs(self.program, self.seed * SETS + number, xp)
         given = means.of_set(number)
         program = self._evaluated(given)
-        means, picked = _afforded(program, given, self.seed, self.forms)
+        means, picked = _afforded(program, given, self.seed * SETS + number, self.forms)
         read, where = inputs, xp
         if means is STEPPED:
             read, where = {name: host(array) for name, array in inputs.items()}, np
@@ -337,9 +338,9 @@ def sample_axes(
     of `forms` too.
 
     Axes are thinned evenly until the oracle's work fits, and to _MOST points, since drawing more
-    takes longer than it finds; below `means.fewest` only where it is far beyond what fits. A sample
-    holds both edges of its axis and one random point of every stretch in between, so no tile of
-    that length goes unseen.
+    takes longer than it finds; below `means.fewest` only where it is far beyond what fits, down to
+    one point. A sample of more holds both edges of its axis and, but for two points of a short one,
+    one random point of every stretch in between, so no tile of that length goes unseen.
     """
     doubles = sum(
         prod(spec.shape) * (dtype_of(spec.dtype).bytes if spec.role == "input" else 16)
@@ -353,7 +354,7 @@ def sample_axes(
         return max(*parts, made / means.elements)
 
     keep = {axis: program.axes[axis] for axis in output_axes(program)}
-    for fewest, most in ((means.fewest, 1.0), *((few, _DEAR) for few in _FEWER)):
+    for fewest, most in ((means.fewest, 1.0), *_FEWER):
         keep = _thinned(keep, min(fewest, means.fewest), most, excess)
     return {
         axis: _stratified(program.axes[axis], min(count, _MOST), rng)
@@ -436,9 +437,13 @@ def stepped_products(program: Program, lengths: Mapping[str, int]) -> int:
 
 
 def _stratified(extent: int, count: int, rng: np.random.Generator) -> Array:
-    """One point of each of so many stretches, and both ends, in order."""
-    if extent <= count + _ENDS:
+    """One point of each of so many stretches, and both ends, in order; a single point if one."""
+    if count == 1:
+        return rng.integers(extent, size=1)
+    if extent <= count + (_ENDS if count > 2 else 0):
         return np.arange(extent)
+    if count == 2 and extent <= 2 * _ENDS:
+        return np.array([0, extent - 1])
     inner = ((np.arange(count) + rng.random(count)) * (extent / count)).astype(np.int64)
     ends = [0, 1, extent - 2, extent - 1] if count >= _FEWEST else [0, extent - 1]
     inner = np.clip(inner, ends[0], ends[-1])

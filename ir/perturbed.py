@@ -43,10 +43,11 @@ class Noise:
         if error is None or array.dtype.kind != "f":
             return TileArray(tile.axes, array)
         if not isinstance(error.wide, float) or error.wide:
-            share = self._together(name) + self.draws.random(array.shape)
+            share = self._together(name) + self.draws.random(array.shape, dtype=np.float32)
             by = error.wide * (share - 0.5)
         if not isinstance(error.spread, float) or error.spread:
-            by = by + error.spread**0.5 * self.draws.standard_normal(array.shape)
+            drawn = self.draws.standard_normal(array.shape, dtype=np.float32)
+            by = by + error.spread**0.5 * drawn
         return TileArray(tile.axes, array + self.xp.where(self.xp.isfinite(by), by, np.nan))
 
     def _together(self, name: str) -> float:

@@ -132,6 +132,16 @@ def test_short_axes_are_sampled_where_each_point_is_much_work() -> None:
         assert {0, decode.axes[axis] - 1} <= {*map(int, indices)}
 
 
+def test_work_far_beyond_the_means_keeps_a_point_of_an_axis() -> None:
+    """Decays of pairs of points within chunks: a first trial waited for 60 times the means."""
+    gla = load_operator("gla_chunked").build(b=2, t=8192, heads=4, d=64, chunk=64, dtype="bf16")
+    picked = sample_axes(gla, np.random.default_rng(0), HOST)
+    assert (len(picked["b"]), len(picked["h"])) == (1, 1)
+    fewer = load_operator("gla_chunked").build(b=2, t=1024, heads=4, d=64, chunk=64, dtype="bf16")
+    picked = sample_axes(fewer, np.random.default_rng(0), HOST)
+    assert picked["h"].tolist() == [0, 3]
+
+
 def test_a_sample_is_the_same_on_disk(tmp_path: Path) -> None:
     """The interval of a sampled element is that of the whole, on files as in memory."""
     program = load_operator("softmax").build(m=200, n=50)
