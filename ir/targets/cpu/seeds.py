@@ -63,7 +63,11 @@ class Seeds:
             along = self.names[f"row.{stage}"].initial if f"row.{stage}" in self.names else ""
             there = self.decisions.extents.get(str(along), r)
             self._put(seed, f"rows.{stage}", min(r, there))
-            self._put(seed, f"vectors.{stage}", 2 if unit or not wide else vectors)
+            across = -(
+                -self.decisions.extents.get(shape.lanes[0], 1) // self.decisions.vector.lanes
+            )
+            several = 2 if unit or not wide else vectors
+            self._put(seed, f"vectors.{stage}", min(several, across))
         return seed
 
     def _rows(self, rows: int, vectors: int) -> dict[str, Value]:
