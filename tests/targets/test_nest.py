@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from explorer.runtime.once import run_once
+from ir.dtypes import from_float, numpy_dtype
 from ir.kernel import Argument, Kernel
 from ir.targets.cpu.c_values import scalar_literal
 from ir.targets.cpu.instructions import DOTS, FRACTION, SCALE
@@ -269,6 +270,32 @@ def test_near_lanes_are_picked_out_of_vectors(
         assert picked[number].tolist() == wanted.tolist()
         row = np.full(96, 99, dtype)
         row[places] = a[places]
+        assert spread[number].tolist() == row.tolist()
+
+
+@pytest.mark.parametrize("isa", [("avx2", "avx512f"), ("avx2",), ()])
+@pytest.mark.parametrize("scalar", ["bf16", "i8", "e4m3"])
+def test_lanes_that_were_made_narrow_are_spread(
+    scalar: str, isa: tuple[str, ...], b: Builder, tmp_path: Path
+) -> None:
+    """LLVM 22 stores too many bytes where what is masked was truncated."""
+    wide, size = "i32" if scalar == "i8" else "f32", Type(scalar).bytes
+    source, goal = (b.load(PTR, b.function.parameters[2], 8 * n) for n in range(2))
+    x = b.convert(b.load(Type(wide, 16), source), scalar)
+    for number, (step, active) in enumerate(PICKED):
+        start = (96 - (active - 1) * step - 1) * size
+        b.scatter(x, goal, step * size, number * 96 * size + start, active)
+    count, dtype = len(PICKED), numpy_dtype(scalar)
+    arguments = (
+        Argument("A", (16,), wide, "input"), Argument("C", (count, 96), scalar, "output")
+    )  # fmt: skip
+    text = print_llvm(b.function, isa)
+    kernel = Kernel("body", "cpu", arguments, (("llvm", text),), "body", 1)
+    a, blank = np.arange(1, 17).astype(numpy_dtype(wide)), np.full((count, 96), 99).astype(dtype)
+    _, (spread,) = run_once(kernel, [a, blank], cache_dir=tmp_path)
+    for number, (step, active) in enumerate(PICKED):
+        row = blank[0].copy()
+        row[96 - (active - 1) * step - 1 :: step] = from_float(a.astype(float), scalar)[:active]
         assert spread[number].tolist() == row.tolist()
 
 
