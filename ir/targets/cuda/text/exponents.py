@@ -6,7 +6,7 @@ the order (a factor above 0, a tangent), since rounding keeps it too.
 
 In an exponent it counts how far a term is off, not how far for its size: c tanh(x) is
 c - 2 c / (e^2x + 1) there, without the series that keeps small tangents exact. It is off by
-2^-22 c, which is little beside the rounding to 16 bits of what the exponential is made for.
+2^-22 c, which is little beside the rounding to 16 bits of all that is made of the exponential.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from ir.dtypes import dtype_of, is_float
 from ir.ops.map import Cast, Constant, Map
 from ir.ops.reduce import Carry, Now, Prior, Reduce
+from ir.ops.store import Store
 from ir.program import Program
 from ir.scalar import running_bound
 
@@ -144,20 +145,18 @@ def coarse_tangent(program: Program, position: int, shifted: Shifted) -> Tangent
 
 
 def _is_rounded(program: Program, position: int) -> bool:
-    """Whether a cast to 16 bits or fewer reads a value, or what is made of it point by point."""
-    pending = [position]
+    """Whether all that is made of a value is rounded to 16 bits or fewer before it is stored."""
+    pending, seen = [position], {position}
     while pending:
         for user in program.users(pending.pop()):
             node = program.nodes[user]
-            if (
-                isinstance(node.op, Cast)
-                and is_float(node.dtype)
-                and dtype_of(node.dtype).bits <= 16
-            ):
-                return True
-            if isinstance(node.op, Map):
+            if isinstance(node.op, Store):
+                return False
+            narrow = is_float(node.dtype) and dtype_of(node.dtype).bits <= 16
+            if user not in seen and not (isinstance(node.op, Cast) and narrow):
+                seen.add(user)
                 pending.append(user)
-    return False
+    return True
 
 
 def tangent_text(inverse: str, factor: float, shift: str) -> str:
