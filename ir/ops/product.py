@@ -71,10 +71,11 @@ def _weighted(whole: TileArray, part: TileArray, summed: tuple[str, ...]) -> Til
     lie: matrices would have to be laid out anew for each of the axes that both keep."""
     letters = {axis: letter for letter, axis in enumerate(whole.axes)}
     kept = tuple(axis for axis in whole.axes if axis not in summed)
-    found: Array = np.einsum(
-        whole.array, [letters[axis] for axis in whole.axes],
-        part.array, [letters[axis] for axis in part.axes], [letters[axis] for axis in kept],
-    )  # fmt: skip
+    with np.errstate(all="ignore"):
+        found: Array = np.einsum(
+            whole.array, [letters[axis] for axis in whole.axes],
+            part.array, [letters[axis] for axis in part.axes], [letters[axis] for axis in kept],
+        )  # fmt: skip
     return TileArray(kept, found)
 
 
