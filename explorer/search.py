@@ -71,6 +71,8 @@ class Search:
     """
 
     state = "failed"  # of the job, until it ends otherwise
+    best_told: float | None = None  # seconds, behind the last trial that was given
+    settled: Settled | None = None  # what the finals came to
 
     def __init__(
         self,
@@ -100,13 +102,11 @@ class Search:
         self._last_failure = ""
         self.disturbance = Disturbance()
         self._good = Fastest()
-        self.best_told: float | None = None  # seconds, behind the last trial that was given
         self._kernels: dict[str, Outcome] = {}
         self._waiting = Uncommitted(store)
         self._wants_baseline = baseline
         self._noted: tuple[Baseline | None, int] = (None, 0)
         self._kept = -math.inf  # when that was
-        self.settled: Settled | None = None  # what the finals came to
         with ExitStack() as begun:
             self.sharing = Sharing(store, workload)
             begun.callback(self.sharing.close)

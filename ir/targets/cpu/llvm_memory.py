@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from ir.targets.cpu.llvm_narrow import NarrowFloats
@@ -17,10 +17,8 @@ from ir.targets.cpu.llvm_words import (
     table_text,
     type_text,
 )
-from ir.targets.cpu.nest import Instruction, Type, Value
+from ir.targets.cpu.nest import NEAR, Instruction, Type, Value
 from ir.targets.cpu.permutes import in_registers, permute_row
-
-NEAR = 4  # elements from lane to lane, up to which as many vectors are no dearer than a gather
 
 
 class MemoryPrinter:
@@ -89,8 +87,8 @@ class MemoryPrinter:
         self._line(f"{name} = getelementptr i8, ptr {self._name(pointer)}, i64 {at}")
         return name
 
-    def _mask(self, lanes: int, active: int) -> str:
-        bits = ", ".join("i1 1" if lane < active else "i1 0" for lane in range(lanes))
+    def _mask(self, active: Container[int], lanes: int) -> str:
+        bits = ", ".join("i1 1" if lane in active else "i1 0" for lane in range(lanes))
         return f"<{lanes} x i1> <{bits}>"
 
     def _fresh_label(self, stem: str) -> str:
@@ -111,16 +109,17 @@ class MemoryPrinter:
         if not active:
             self._define(i, f"load {type_text(type)}, ptr {pointer}, align {signed_bytes(type)}")
             return
-        name = self._declare(
-            f"llvm.masked.load.{suffix(type)}.p0",
-            type_text(type),
-            f"ptr, i32, <{type.lanes} x i1>, {type_text(type)}",
-        )
-        self._define(
-            i,
-            f"call {type_text(type)} @{name}(ptr {pointer}, i32 {signed_bytes(type)}, "
-            f"{self._mask(type.lanes, active)}, {type_text(type)} zeroinitializer)",
-        )
+        self._define(i, self._load_text(type, pointer, active))
+
+    def _load_text(self, type: Type, pointer: str, active: int) -> str:
+        """The first `active` elements of a vector, the others 0."""
+        word, size = type_text(type), signed_bytes(type)
+        if active == type.lanes:
+            return f"load {word}, ptr {pointer}, align {size}"
+        kinds = f"ptr, i32, <{type.lanes} x i1>, {word}"
+        name = self._declare(f"llvm.masked.load.{suffix(type)}.p0", word, kinds)
+        mask = self._mask(range(active), type.lanes)
+        return f"call {word} @{name}(ptr {pointer}, i32 {size}, {mask}, {word} zeroinitializer)"
 
     def _op_store(self, i: Instruction) -> None:
         value = i.args[0]
@@ -137,15 +136,15 @@ class MemoryPrinter:
         if active == 1:
             self._store_one(value, pointer)
             return
-        name = self._declare(
-            f"llvm.masked.store.{suffix(type)}.p0",
-            "void",
-            f"{type_text(type)}, ptr, i32, <{type.lanes} x i1>",
-        )
-        self._line(
-            f"call void @{name}({self._typed(value)}, ptr {pointer}, "
-            f"i32 {signed_bytes(type)}, {self._mask(type.lanes, active)})"
-        )
+        self._store_lanes(type, self._name(value), pointer, range(active))
+
+    def _store_lanes(self, type: Type, value: str, pointer: str, written: Container[int]) -> None:
+        """Some elements of a vector; the others' places are not touched."""
+        word, lanes = type_text(type), type.lanes
+        kinds = f"{word}, ptr, i32, <{lanes} x i1>"
+        name = self._declare(f"llvm.masked.store.{suffix(type)}.p0", "void", kinds)
+        mask, size = self._mask(written, lanes), signed_bytes(type)
+        self._line(f"call void @{name}({word} {value}, ptr {pointer}, i32 {size}, {mask})")
 
     def _store_one(self, value: Value, pointer: str) -> None:
         """The first lane. LLVM 22 stores too many bytes where it is masked and was truncated."""
@@ -199,22 +198,10 @@ class MemoryPrinter:
             before = self._emit(text) if text else "zeroinitializer"
             first = number * lanes * signed_bytes(type)
             here = self._emit(f"getelementptr i8, ptr {pointer}, i64 {first}")
-            part = self._loaded(type, here, min(lanes, left - number * lanes))
+            part = self._emit(self._load_text(type, here, min(lanes, left - number * lanes)))
             picks = [lane if at is None else lanes + at for lane, at in enumerate(places)]
             text = self._shuffled(type, before, part, picks)
         return text
-
-    def _loaded(self, type: Type, pointer: str, count: int) -> str:
-        """The first `count` elements of a vector, the others 0."""
-        word, size = type_text(type), signed_bytes(type)
-        if count == type.lanes:
-            return self._emit(f"load {word}, ptr {pointer}, align {size}")
-        kinds = f"ptr, i32, <{type.lanes} x i1>, {word}"
-        name = self._declare(f"llvm.masked.load.{suffix(type)}.p0", word, kinds)
-        mask = self._mask(type.lanes, count)
-        return self._emit(
-            f"call {word} @{name}(ptr {pointer}, i32 {size}, {mask}, {word} zeroinitializer)"
-        )
 
     def _shuffled(self, type: Type, left: str, right: str, picks: Sequence[int]) -> str:
         word, places = type_text(type), ", ".join(f"i32 {pick}" for pick in picks)
@@ -267,7 +254,7 @@ class MemoryPrinter:
         self._define(
             i,
             f"call {type_text(type)} @{name}(<{type.lanes} x ptr> {pointers}, "
-            f"i32 {signed_bytes(type)}, {self._mask(type.lanes, active)}, "
+            f"i32 {signed_bytes(type)}, {self._mask(range(active), type.lanes)}, "
             f"{type_text(type)} zeroinitializer)",
         )
 
@@ -287,27 +274,24 @@ class MemoryPrinter:
         )
         self._line(
             f"call void @{name}({self._typed(value)}, <{type.lanes} x ptr> {pointers}, "
-            f"i32 {signed_bytes(type)}, {self._mask(type.lanes, active)})"
+            f"i32 {signed_bytes(type)}, {self._mask(range(active), type.lanes)})"
         )
 
     def _spread(self, value: Value, pointer: str, step: int, active: int) -> None:
         """Lanes to every `step`-th element: by vectors in which the others are not written."""
-        type = value.type
-        word, lanes = type_text(type), type.lanes
-        name = self._declare(
-            f"llvm.masked.store.{suffix(type)}.p0", "void", f"{word}, ptr, i32, <{lanes} x i1>"
-        )
+        type, name = value.type, self._name(value)
+        lanes, size = type.lanes, signed_bytes(type)
         for number in range((active - 1) * step // lanes + 1):
             sources = [divmod(number * lanes + place, step) for place in range(lanes)]
-            picks = [lane if not rest else 0 for lane, rest in sources]
-            written = [not rest and lane < active for lane, rest in sources]
-            picks = [pick if used else 0 for pick, used in zip(picks, written, strict=True)]
-            part = self._emit(self._shuffled(type, self._name(value), self._name(value), picks))
-            size = signed_bytes(type)
+            written = {
+                place: lane
+                for place, (lane, rest) in enumerate(sources)
+                if not rest and lane < active
+            }
+            picks = [written.get(place, 0) for place in range(lanes)]
+            part = self._emit(self._shuffled(type, name, name, picks))
             here = self._emit(f"getelementptr i8, ptr {pointer}, i64 {number * lanes * size}")
-            bits = ", ".join(f"i1 {int(used)}" for used in written)
-            mask = f"<{lanes} x i1> <{bits}>"
-            self._line(f"call void @{name}({word} {part}, ptr {here}, i32 {size}, {mask})")
+            self._store_lanes(type, part, here, written)
 
     def _op_prefetch(self, i: Instruction) -> None:
         self._declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")

@@ -56,6 +56,7 @@ class Type:
 # stored and converted, never computed with
 NARROW_FLOATS = ("bf16", "f16", "e4m3", "e5m2", "e2m1", "e8m0")
 WRAPPING = ("iadd", "isub", "imul")
+NEAR = 4  # elements from lane to lane, up to which as many vectors are no dearer than a gather
 MOST_CHOSEN = 32  # entries of a table that two vector registers hold
 I64, PTR, BIT = Type("i64"), Type("ptr"), Type("i1")
 

@@ -13,7 +13,7 @@ from math import prod
 from ir.ops.load import Load
 from ir.stages import Stage, StagedProgram
 from ir.targets.cpu.instructions import FMA, DotRow, dot_rows
-from ir.targets.cpu.llvm_memory import NEAR
+from ir.targets.cpu.nest import NEAR
 from ir.targets.cpu.plan import main_reduction, operand_name
 
 SMALL = 64  # axes up to this long need no blocking unless threads share them
@@ -81,8 +81,9 @@ def contiguous_axes(
 
 
 def near_axes(staged: StagedProgram, stage: Stage) -> tuple[str, ...]:
-    """Axes along which neighbours lie a few elements apart in a result or in the largest operand
-    that has them, the longest first: vectors are read there, and the lanes picked out of them."""
+    """Axes along which neighbours lie a few elements apart in the largest operand that has them, or
+    in a result where none has, the longest first: vectors are read there, and the lanes picked out
+    of them."""
     nodes, extents = staged.program.nodes, staged.program.axes
     near: set[str] = set()
     for result in stage.written:
