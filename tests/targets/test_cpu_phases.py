@@ -205,10 +205,11 @@ def test_what_is_told_apart_is_all_that_matters() -> None:
                 BACKEND.lower(program, space.schedule(r), hardware).texts for r in (row, other)
             ]
             assert texts[0] == texts[1]
-    row = matrix[0].copy()
-    place = space.names.index("p1.chunk")
+    place, form = (space.names.index(name) for name in ("p1.chunk", "form"))
+    here = next(n for n, row in enumerate(matrix) if row[form] == 0)  # as written: phases
+    row = matrix[here].copy()
     row[place] = (row[place] + 1) % 3
-    assert (space.meanings(row[None]) != meanings[:1]).any()
+    assert (space.meanings(row[None]) != meanings[here : here + 1]).any()
 
 
 @pytest.mark.parametrize(("name", "arguments"), CASES[::3], ids=lambda value: str(value)[:60])

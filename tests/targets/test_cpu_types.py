@@ -61,7 +61,9 @@ def test_weights_agree_whatever_the_lanes_run_along(lane: str, cache: Path) -> N
     assert measure(f"{FILE}:masked_softmax", arguments, cache, 3, pins) == []
 
 
-@pytest.mark.parametrize(("left", "right"), [("u8", "i8"), ("i8", "u8"), ("u8", "u8")])
+@pytest.mark.parametrize(
+    ("left", "right"), [("u8", "i8"), ("i8", "u8"), ("u8", "u8"), ("i8", "i8")]
+)
 def test_bytes_of_any_signs_multiply(left: str, right: str, cache: Path) -> None:
     """By every instruction that the host has for them, with lanes along either side."""
     program = mixed_types.bytes_product.build(m=65, n=80, k=200, left=left, right=right)
@@ -78,11 +80,36 @@ def test_bytes_of_any_signs_multiply(left: str, right: str, cache: Path) -> None
     assert [f"{o.status} {o.detail}" for o in outcomes if not o.ok] == []
 
 
+@pytest.mark.parametrize("micro", ["rows", "lanes"])
+@pytest.mark.parametrize("k", [7, 64, 200])
+def test_signed_bytes_multiply_where_one_side_is_taken_as_unsigned(
+    k: int, micro: str, cache: Path
+) -> None:
+    """Rows moved by 128 and what that adds taken off again, with the lanes summed once for all rows
+    or in every register tile; -128 among the numbers, blocks of the sum, tails of every axis."""
+    if "avx512_vnni" not in HOST.isa:
+        pytest.skip("this CPU has no AVX-512 VNNI")
+    program = mixed_types.bytes_product.build(m=37, n=75, k=k, left="i8", right="i8")
+    space = BACKEND.space(program, HOST)
+    pinned = space.pin({"instruction.s0": "vpdpbusd.moved", "micro.s0": micro})
+    schedules = [pinned.schedule(row) for row in pinned.sample(np.random.default_rng(k), 4)]
+    a, b = (np.random.default_rng(s).integers(-128, 128, (37, 75)[s] * k) for s in (0, 1))
+    left, right = a.astype(np.int8).reshape(37, k), b.astype(np.int8).reshape(k, 75)
+    left[0], right[:, 0] = -128, -128
+    wanted = left.astype(np.int32) @ right.astype(np.int32)
+    for schedule in schedules:
+        kernel = BACKEND.lower(program, schedule, HOST)
+        given = [left, right, np.zeros((37, 75), np.int32)]
+        _, (output,) = run_once(kernel, given, cache_dir=cache, timeout=30)
+        assert np.array_equal(output, wanted), schedule
+
+
 @pytest.mark.parametrize(
     ("left", "right", "isa", "lane", "names"),
     [
         ("u8", "i8", "avx512_vnni", "n", {"vpdpbusd"}),
         ("u8", "i8", "avx512_vnni", "m", {"vpdpbusd.lanes"}),
+        ("i8", "i8", "avx512_vnni", "n", {"vpdpbusd.moved"}),
         ("i8", "u8", "amx_int8", "n", {"tdpbsud"}),
         ("u8", "u8", "amx_int8", "n", {"tdpbuud"}),
     ],

@@ -14,7 +14,7 @@ from ir.schedule import Value
 from ir.space import Columns, Constraint
 from ir.targets.cpu.carried import CarriedLoops
 from ir.targets.cpu.decisions import Decisions
-from ir.targets.cpu.instructions import DotRow
+from ir.targets.cpu.instructions import DotRow, dot_row
 from ir.targets.cpu.shape import OperandShape, StageShape
 
 Check = Callable[[Columns], Any]
@@ -176,11 +176,14 @@ class Constraints:
         )
 
     def _tile_mask(self, columns: Columns, shape: StageShape) -> Any:
+        return self._using(columns, shape, lambda dot: dot.kind == "tile")
+
+    def _using(self, columns: Columns, shape: StageShape, wanted: Callable[[DotRow], bool]) -> Any:
+        """Where the stage's instruction is one that is wanted."""
         mask: Any = np.zeros(columns.rows, dtype=np.bool_)
         if f"instruction.{shape.stage.name}" in self.names:
-            for dot in shape.instructions:
-                if dot.kind == "tile":
-                    mask |= columns.is_(f"instruction.{shape.stage.name}", dot.name)
+            for dot in filter(wanted, shape.instructions):
+                mask |= columns.is_(f"instruction.{shape.stage.name}", dot.name)
         return mask
 
     def _registers(self, shape: StageShape) -> None:
@@ -188,17 +191,27 @@ class Constraints:
         count = len(shape.stage.accumulators)
         rows, vectors = f"rows.{name}", f"vectors.{name}"
 
-        def need(r: Any, v: Any) -> Any:
-            return count * r * v + v + (1 if shape.product else 2)
+        def need(r: Any, v: Any, sums: Any) -> Any:  # sums of the lanes beside, and a constant
+            return count * r * v + v + (1 if shape.product else 2) + sums * (count * v + 1)
 
         def check(columns: Columns) -> Any:
-            return (need(columns[rows], columns[vectors]) <= most) | self._tile_mask(columns, shape)
+            sums: Any = False
+            if f"micro.{name}" in self.names:  # where lanes are outside, once for all rows
+                sums = self._using(columns, shape, lambda dot: dot.moved)
+                sums &= columns.is_(f"micro.{name}", "lanes")
+            needed = need(columns[rows], columns[vectors], sums)
+            return (needed <= most) | self._tile_mask(columns, shape)
+
+        def said(s: Mapping[str, Any]) -> str:
+            moved = dot_row(str(s.get(f"instruction.{name}", "fma"))).moved
+            sums = moved and s.get(f"micro.{name}") == "lanes"
+            return f"{need(s[rows], s[vectors], sums)} needed, {most} there"
 
         self.add(
             f"registers.{name}",
             "accumulators and operands fit the vector registers",
             check,
-            lambda s: f"{need(s[rows], s[vectors])} needed, {most} there",
+            said,
         )
 
     def _tiles(self, shape: StageShape) -> None:
@@ -325,7 +338,7 @@ class Constraints:
 
     def _whole(self, operand: OperandShape, shape: StageShape, dot: DotRow, row: str) -> bool:
         """Reading in place must not run past the end: whole groups, and whole tiles of rows."""
-        if dot.row != operand.dtype:
+        if dot.row != operand.dtype or dot.moved:
             return False
         group = dot.depth if dot.kind == "vector" else 64 // dot.element
         if self.extents[shape.main] % group:

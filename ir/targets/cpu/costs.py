@@ -103,13 +103,15 @@ class StageCosts:
 
     @cached_property
     def instruction(self) -> dict[str, Array]:
-        """Facts of the chosen instruction: rate, depth, and whether it multiplies tiles."""
+        """Facts of the chosen instruction: rate, depth, whether it multiplies tiles, and whether it
+        sums the lanes beside."""
         name = f"instruction.{self.facts.name}"
         found = {}
         for what, table in (
             ("rate", {dot.name: self.facts.rate(dot) for dot in self.shape.instructions}),
             ("depth", {dot.name: float(dot.depth) for dot in self.shape.instructions}),
             ("tiled", {dot.name: float(dot.kind == "tile") for dot in self.shape.instructions}),
+            ("moved", {dot.name: float(dot.moved) for dot in self.shape.instructions}),
         ):
             default = float(table[self.shape.instructions[0].name])
             if name in self.regions.names:
@@ -213,7 +215,9 @@ class StageCosts:
 
     def _bound(self, rows: Array, vectors: Array, count: float) -> Array:
         """Cycles of one step of a register tile: multiply-adds, or loads."""
-        per_step = count * rows * vectors * self._macs_of_vector() / self.instruction["rate"]
+        beside = self.regions.flag(f"micro.{self.facts.name}", "lanes")
+        summed = rows + self.instruction["moved"] * beside  # the lanes too
+        per_step = count * summed * vectors * self._macs_of_vector() / self.instruction["rate"]
         loads = np.where(self.folded > 0, rows * vectors, rows + vectors) / PORTS
         return np.maximum(per_step, loads) if self.shape.product else loads
 

@@ -28,7 +28,9 @@ class DotRow:
 
     `row` and `lane` are the dtypes that the operands are packed to. `kind` "vector": one broadcast
     row and one vector; "tile": `tile` rows at a time. `lane_first`: the intrinsic takes the lane
-    operand before the row operand.
+    operand before the row operand. `moved`: it takes the row operand as unsigned bytes, so that
+    signed ones are packed moved up by MOVED, and MOVED times the sum of the lane operand comes off
+    the result: sum (r + 128) l - 128 sum l = sum r l, exactly, modulo 2^32.
     """
 
     name: str
@@ -44,6 +46,7 @@ class DotRow:
     c: str
     header: str = ""
     lane_first: bool = False
+    moved: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in ("vector", "tile") or self.depth < 1:
@@ -62,6 +65,8 @@ class DotRow:
         """Whether operands of these dtypes convert exactly to what it reads."""
         return row in EXACTLY[self.row] and lane in EXACTLY[self.lane]
 
+
+MOVED = 128  # what signed bytes are moved up by for an instruction that takes unsigned ones
 
 # what an operand is packed to: the dtypes that convert to it exactly
 EXACTLY = {
@@ -90,7 +95,7 @@ FMA = DotRow("fma", "", "vector", "f32", "f32", "f32", 1, 1, "", "", "")
 
 def _vector_dot(
     name: str, isa: str, row: str, lane: str, acc: str, llvm: tuple[str, str, str], c: str,
-    lane_first: bool = False,
+    lane_first: bool = False, moved: bool = False,
 ) -> DotRow:  # fmt: skip
     """A row of 512-bit vectors; `llvm`: its intrinsic, types of accumulator and operands."""
     suffix, accumulator, operands = llvm
@@ -99,7 +104,7 @@ def _vector_dot(
     depth = 4 // packed_bytes(row)
     return DotRow(
         name, isa, "vector", row, lane, acc, depth, 1, intrinsic, declaration, c, "immintrin.h",
-        lane_first,
+        lane_first, moved,
     )  # fmt: skip
 
 
@@ -128,6 +133,9 @@ DOTS: tuple[DotRow, ...] = (
         "vpdpwssd", "avx512_vnni", "i16", "i16", "i32",
         ("avx512.vpdpwssd", "<16 x i32>", "<32 x i16>"),
         "(v16i32)_mm512_dpwssd_epi32((__m512i){0}, (__m512i){1}, (__m512i){2})",
+    ),
+    _vector_dot(
+        "vpdpbusd.moved", "avx512_vnni", "i8", "i8", "i32", _DPBUSD, _DPBUSD_C, moved=True
     ),
     # unsigned by signed: the unsigned operand comes first, in the row or in the lanes
     _vector_dot("vpdpbusd", "avx512_vnni", "u8", "i8", "i32", _DPBUSD, _DPBUSD_C),

@@ -6,6 +6,7 @@ from ir.rewrite.domain import Condition, live_range
 from ir.stages import Accumulator
 from ir.targets.cpu.access import Position, Site
 from ir.targets.cpu.evaluate import scalar_of
+from ir.targets.cpu.instructions import MOVED
 from ir.targets.cpu.micro import Accumulators, StageEmitter
 from ir.targets.cpu.nest import Index, Type, Value
 from ir.targets.cpu.plan import main_reduction
@@ -13,6 +14,37 @@ from ir.targets.cpu.plan import main_reduction
 
 class KeptLanes(StageEmitter):
     """Lanes over a kept axis: rows x vectors accumulators per reduction (or a plain map)."""
+
+    _sums: Accumulators | None = None  # of the lanes of this column of register tiles
+
+    def _nest(
+        self, axes: list[tuple[str, int]], site: dict[str, Position], counts: dict[str, int]
+    ) -> None:
+        """Where rows go by behind the same lanes, these are summed once for all."""
+        rows_alone = [axis for axis, _ in axes] == [self.binding.row]
+        if not (rows_alone and self.binding.dot.moved and not self._narrows()):
+            super()._nest(axes, site, counts)
+            return
+        masks = self.lane_masks(counts.get(self.binding.lane, self.lanes))
+        sums, row = self._no_sums(masks), self.binding.row
+        first = {**site, row: Position(self.low.regions[row].low)}
+        self.evaluator.at(first, masks)
+        self._sums = self._reduce(list(self._reduction_order()), first, masks, [], sums)
+        super()._nest(axes, site, counts)
+        self._sums = None
+
+    def _narrows(self) -> bool:
+        """Whether the reduction leaves out what matters to no row."""
+        program, reduced = self.low.program, self.stage.reduce
+        return any(self._is_told(c, axis) for axis in reduced for c in live_range(program, axis))
+
+    def _no_sums(self, masks: dict[int, int]) -> Accumulators:
+        """Zeros for the sums of the lanes of each product."""
+        return [
+            self.b.constant(0, self.accumulator_type(accumulator, self.lanes))
+            for accumulator in self.stage.accumulators
+            for _ in masks
+        ]
 
     def tile(self, site: Site, counts: dict[str, int]) -> None:
         lane_count = counts.get(self.binding.lane, self.lanes)
@@ -26,8 +58,12 @@ class KeptLanes(StageEmitter):
                     self.write(result, i, j, self.lanes)
             return
         values = self._begin(points)
+        if self.binding.dot.moved and self._sums is None:
+            values += self._no_sums(masks)
         values = self._reduce(list(self._reduction_order()), dict(site), masks, points, values)
         self.evaluator.at(site, masks)
+        if self.binding.dot.moved:
+            values = self._moved_back(masks, points, values + (self._sums or []))
         self._bind(points, values)
         self.finish(points, self.lanes)
 
@@ -182,6 +218,10 @@ class KeptLanes(StageEmitter):
         for number, accumulator in enumerate(self.stage.accumulators):
             part = values[number * len(points) : (number + 1) * len(points)]
             current += self._update(accumulator, points, part)
+        sums = iter(values[len(current) :])  # of the lanes, where they are summed beside
+        for accumulator in self.stage.accumulators:
+            pairs = zip(masks, sums, strict=False)  # none, or as many as the accumulator has lanes
+            current += [self._add_lanes(accumulator, j, s) for j, s in pairs]
         for result in self.stage.body_results:
             for i, j in points:
                 self.write(result, i, j, self.lanes)
@@ -220,8 +260,8 @@ class KeptLanes(StageEmitter):
     def _dot(self, accumulator: Accumulator, i: int, j: int, value: Value) -> Value:
         """One dot instruction: broadcast pairs of the row operand, a vector of the lane operand."""
         dot = self.binding.dot
-        lane_term, row_term = self.operands(accumulator)
-        row_key, lane_key = (row_term, i, -2), (lane_term, -2, j)
+        row_term = self.operands(accumulator)[1]
+        row_key = (row_term, i, -2)
         count = self.lanes * dot.depth
         if row_key not in self.evaluator.memo:
             pointer, at = self.access(row_term).pointer(
@@ -231,17 +271,44 @@ class KeptLanes(StageEmitter):
             self.evaluator.memo[row_key] = self.b.bitcast(
                 self.b.splat(bits, self.lanes), Type(scalar_of(dot.row), count)
             )
-        if lane_key not in self.evaluator.memo:
+        factors = (self.evaluator.memo[row_key], self._lanes_of(accumulator, j))
+        return self.b.intrinsic(
+            dot, value.type, value, *(reversed(factors) if dot.lane_first else factors)
+        )
+
+    def _lanes_of(self, accumulator: Accumulator, j: int) -> Value:
+        """Vector j of the lane operand of a product by dot instructions."""
+        dot, lane_term = self.binding.dot, self.operands(accumulator)[0]
+        key = (lane_term, -2, j)
+        if key not in self.evaluator.memo:
             pointer, at = self.access(lane_term).pointer(
                 self.b, self.evaluator.place(0, j), self.evaluator.inner
             )
-            self.evaluator.memo[lane_key] = self.b.load(
-                Type(scalar_of(dot.lane), count), pointer, at
+            self.evaluator.memo[key] = self.b.load(
+                Type(scalar_of(dot.lane), self.lanes * dot.depth), pointer, at
             )
-        order = (lane_key, row_key) if dot.lane_first else (row_key, lane_key)
-        return self.b.intrinsic(
-            dot, value.type, value, *(self.evaluator.memo[key] for key in order)
-        )
+        return self.evaluator.memo[key]
+
+    def _add_lanes(self, accumulator: Accumulator, j: int, value: Value) -> Value:
+        """value + MOVED times the sum of the lane operand's vector j."""
+        lanes = self._lanes_of(accumulator, j)
+        moved = self.b.constant(-MOVED, lanes.type)  # unsigned: MOVED
+        return self.b.intrinsic(self.binding.dot, value.type, value, moved, lanes)
+
+    def _moved_back(
+        self, masks: dict[int, int], points: list[tuple[int, int]], values: Accumulators
+    ) -> Accumulators:
+        """The sums of products without what moving the row operand has put there."""
+        count = len(points)
+        sums = iter(values[count * len(self.stage.accumulators) :])
+        found: Accumulators = []
+        for number in range(len(self.stage.accumulators)):
+            of = {j: next(sums) for j in masks}
+            part = values[number * count : (number + 1) * count]
+            found += [
+                self.b.op("isub", value, of[j]) for (_, j), value in zip(points, part, strict=True)
+            ]
+        return found
 
     def operands(self, accumulator: Accumulator) -> tuple[int, int]:
         """(lane operand, row operand) of a product."""

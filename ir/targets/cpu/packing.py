@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ir.ops.load import Load
 from ir.targets.cpu.access import Access, Position
 from ir.targets.cpu.evaluate import Evaluator, scalar_of
+from ir.targets.cpu.instructions import MOVED
 from ir.targets.cpu.micro import StageEmitter, strip_loop, strips
 from ir.targets.cpu.nest import Index, Type, Value
 from ir.targets.cpu.pads import Pad
@@ -161,6 +162,8 @@ class _Packer(StageEmitter):
         if value is None:
             parts = [self._part(here, masks, d) for d in range(self.depth)]
             value = self._interleaved(parts)
+        if self.binding.dot.moved and not self.by_lane:
+            value = self.b.op("xor", value, self.b.constant(-MOVED, value.type))
         pointer, at = self.target.pointer(self.b, here, anywhere=self.vector_axis)
         self.b.store(value, pointer, at)
 

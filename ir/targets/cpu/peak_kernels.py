@@ -105,7 +105,7 @@ def _units(hardware: Hardware) -> Iterator[tuple[str, _Unit]]:
         yield rate, _Unit(vector, "fadd", call, 2 * count, declared)
     for row in DOTS:
         if row.llvm and row.kind == "vector" and row.isa in hardware.isa and not row.lane_first:
-            rate = rate_name("vectors", _factors(row), row.acc)
+            rate = rate_name("vectors", row.row, row.acc)
             yield rate, _of_row(row)
 
 
@@ -119,11 +119,6 @@ def _of_row(row: DotRow) -> _Unit:
     operations = 2 * row.depth * (_VECTOR_BYTES // 4)
     add = "fadd" if row.acc == "f32" else "add"
     return _Unit(vector, add, call, operations, f"declare {row.llvm_declaration}")
-
-
-def _factors(row: DotRow) -> str:
-    """The narrowest type that programs have of what the row multiplies."""
-    return "i8" if row.row == "i16" else row.row
 
 
 def _tiles(hardware: Hardware) -> Iterator[DotRow]:
