@@ -99,7 +99,7 @@ def test_signed_bytes_multiply_where_one_side_is_taken_as_unsigned(
     wanted = left.astype(np.int32) @ right.astype(np.int32)
     for schedule in schedules:
         kernel = BACKEND.lower(program, schedule, HOST)
-        given = [left, right, np.zeros((37, 75), np.int32)]
+        given: list[np.ndarray[Any, Any]] = [left, right, np.zeros((37, 75), np.int32)]
         _, (output,) = run_once(kernel, given, cache_dir=cache, timeout=30)
         assert np.array_equal(output, wanted), schedule
 
