@@ -83,6 +83,19 @@ def long_rows() -> Program:
     return g.program()
 
 
+def normal_columns() -> Program:
+    """Columns of few that are long, normalised: outputs along what is reduced."""
+    return load_operator("batchnorm").build(n=1500, c=8, dtype="bf16")
+
+
+def long_softmax() -> Program:
+    return load_operator("softmax").build(m=3, n=2000, dtype="bf16")
+
+
+def groups() -> Program:
+    return load_operator("groupnorm").build(b=2, s=270, c=12, groups=4, dtype="bf16")
+
+
 def two_scores() -> Program:
     """Scores of two products that sum over different axes, the second one's factor shared."""
     return load_operator("mla_prefill").build(heads=2, dtype="bf16", b=1, sq=40, d=64)
@@ -148,7 +161,10 @@ def similarities(n: int = 64, m: int = 512, d: int = 64) -> Program:
 
 
 CHAINS = (similarities, divided, rotated, one_query, long_rows, two_scores, wide_values, gradients)
-PROGRAMS = (scaled_by_all, two_products, normal, images, updated, quantised, codes, table, *CHAINS)
+ALONG = (normal_columns, long_softmax, groups)
+PROGRAMS = (
+    scaled_by_all, two_products, normal, images, updated, quantised, codes, table, *CHAINS, *ALONG,
+)  # fmt: skip
 SLOW = (wide_values, rotated)  # many kernels each
 FEW = 8  # processors, so that small programs have parts for all of them
 
@@ -268,6 +284,34 @@ def test_long_chains_of_few_rows_are_computed_in_parts() -> None:
     assert [p["argument"] for p in last["parameters"]][-1] == "O"
     many = load_operator("decode_attention").build(b=64, sk=8192, **words)
     assert not any(name.startswith("parts") for name in residences(many, 132))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "kernels"),
+    [
+        ("batch_statistics", {"n": 401408, "c": 64, "dtype": "bf16"}, 2),
+        ("batchnorm", {"n": 100352, "c": 64, "dtype": "bf16"}, 3),
+        ("softmax", {"m": 4, "n": 1 << 20, "dtype": "bf16"}, 3),
+    ],
+)
+def test_few_long_rows_or_columns_are_read_once_for_what_is_reduced_of_them(
+    name: str, arguments: dict[str, Any], kernels: int
+) -> None:
+    """A mean and the variance around it, a maximum and a sum of exponentials: parts of the axis by
+    blocks of their own, a merge, and what is made point by point, if outputs go along it."""
+    program = load_operator(name).build(**arguments)
+    space = BACKEND.space(program, HARDWARE)
+    offered = next(d for d in space.decisions if d.name == "residence").domain
+    parts = [str(residence) for residence in offered if str(residence).startswith("parts-")]
+    assert parts
+    for residence in parts:
+        assert len(kernels_of(program, HARDWARE, "fma", residence)) == kernels
+
+
+def test_parts_are_of_extents_that_no_power_of_two_divides() -> None:
+    program = load_operator("batch_statistics").build(n=3**10 * 5, c=64, dtype="bf16")
+    parts = [n for n in residences(program, 132) if n.startswith("parts-")]
+    assert parts == ["parts-135", "parts-405", "parts-729"]
 
 
 def test_chains_of_unlike_products_are_one_kernel() -> None:

@@ -16,6 +16,7 @@ from ir.ops.store import Store
 from ir.program import LONGEST_NAME, Program
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.build.begins import begin_of
+from ir.targets.cuda.build.boundaries import alike, boundary_of
 from ir.targets.cuda.build.computed import (
     by_stride,
     fetch_problem,
@@ -32,7 +33,6 @@ from ir.targets.cuda.build.products import (
     copy_problem,
     depends_on_reduction,
     for_tensor_cores,
-    is_elementwise,
     memory_order,
     product_of,
     runs_along_batches,
@@ -88,7 +88,7 @@ def stored_at(
 def parted_at(program: Program, nodes: set[int], taken: frozenset[str]) -> tuple[Program, Program]:
     """What one kernel may compute of `nodes`, which are its outputs, and what is made of them."""
     cuts = [_cut(program, node, taken) for node in sorted(nodes)]
-    stores = [position for position, _ in program.stores()]
+    stores = _unwritten(program, cuts)
     first = _rebuild(program, part_name(program, 0), {}, [], cuts)
     known = {cut.node: cut for cut in cuts}
     return first, _rebuild(program, part_name(program, 1), known, stores, [])
@@ -110,7 +110,7 @@ def _unlike_products(program: Program, chained: bool, engine: str) -> set[int]:
         for other in products:
             if begin is not None and other == begin.product.position:
                 continue
-            if not _alike(program, (largest, other)):
+            if not alike(program, (largest, other)):
                 found.add(boundary_of(program, other))
     return found
 
@@ -278,49 +278,6 @@ def _walked_later(program: Program, first: int, axes: set[str]) -> bool:
     return False
 
 
-def boundary_of(program: Program, position: int) -> int:
-    """The last value, elementwise and over the same axes, that all readers read it through.
-
-    What meets it on the way is of no reduction but products over the same axes, as its own is.
-    """
-    axes = set(program.nodes[position].axes)
-    while True:
-        meet = _meet(program, position)
-        if meet is None or set(program.nodes[meet].axes) != axes:
-            return position
-        if not _alike(program, depends_on_reduction(program, meet)):
-            return position
-        position = meet
-
-
-def _meet(program: Program, position: int) -> int | None:
-    """The first elementwise value through which every reader of a value reads it."""
-    pending = {*program.users(position)}
-    while pending:
-        first = min(pending)
-        if not is_elementwise(program, first):
-            return None
-        if len(pending) == 1:
-            return first
-        pending.discard(first)
-        pending.update(program.users(first))
-    return None
-
-
-def _alike(program: Program, reductions: tuple[int, ...]) -> bool:
-    """Whether a kernel sums all of them in the same blocks: one, or products over the same axes."""
-    if len(reductions) == 1:
-        return True
-    products = [product_of(program, reduction) for reduction in reductions]
-    sides = set()
-    for product in products:
-        if product is None or not for_tensor_cores(program, product):
-            return False
-        rows, columns = frozenset(product.rows), frozenset(product.columns)
-        sides.add((frozenset(product.over), frozenset((rows, columns)), frozenset(product.batch)))
-    return len(sides) == 1
-
-
 def _cut(program: Program, position: int, taken: frozenset[str], padded: bool = True) -> Cut:
     node = program.nodes[position]
     over: dict[str, None] = {}
@@ -388,14 +345,19 @@ def _kernels(
         name = part_name(program, len(found))
         found.append(_rebuild(program, name, known, [], [by_node[node] for node in nodes]))
         known |= {node: by_node[node] for node in nodes}
-    written = {cut.spec.name for cut in cuts}
-    stores = [p for p, store in program.stores() if store.tensor not in written]
+    stores = _unwritten(program, cuts)
     groups = _store_groups(program, stores, joined, beside, frozenset(known))
     for number, group in enumerate(groups):
         whole = not cuts and not number
         name = program.name if whole else part_name(program, len(found))
         found.append(_rebuild(program, name, known, group, []))
     return found
+
+
+def _unwritten(program: Program, cuts: list[Cut]) -> list[int]:
+    """Stores of outputs that no cut is."""
+    written = {cut.spec.name for cut in cuts}
+    return [position for position, store in program.stores() if store.tensor not in written]
 
 
 def _store_groups(

@@ -14,27 +14,21 @@ from functools import lru_cache
 
 from ir.behind import behind_scatters
 from ir.dtypes import dtype_of
-from ir.errors import ProgramError, UsageError
+from ir.errors import ProgramError
 from ir.ops.base import TensorSpec
 from ir.ops.load import Load
 from ir.ops.reduce import Carry
-from ir.ops.store import Store
 from ir.phases import Phase, phases_of
 from ir.program import Program
-from ir.rewrite.domain import live_range
 from ir.rewrite.joining import joined_axes
-from ir.rewrite.parting import cut, parted
+from ir.rewrite.parting import cut
 from ir.rewrite.stated import stated
-from ir.stages import is_reduction, reduced_axes
-from ir.targets.cuda.build.cut import (
-    boundary_of,
-    has_stores_beside,
-    parted_at,
-    stored_at,
-)
+from ir.targets.cuda.build.boundaries import boundary_of
+from ir.targets.cuda.build.cut import has_stores_beside, stored_at
 from ir.targets.cuda.build.orders import is_for_tensor_cores
-from ir.targets.cuda.build.products import STRIDE_UNIT, depends_on_reduction, product_of, volume
+from ir.targets.cuda.build.products import STRIDE_UNIT, depends_on_reduction, product_of
 from ir.targets.cuda.build.roles import WIDEST
+from ir.targets.cuda.space.parts import BLOCK, counts_of, in_parts, is_output, reductions_of
 
 USUAL = "usual"
 SUMS, PRODUCTS, STORED = "sums-stored", "products-stored", "all-stored"
@@ -59,8 +53,6 @@ is computed of them, one step after the other, in shared memory."""
 STEPS = "steps-whole"
 """Nothing that only the steps of a loop read: a step computes it, and keeps it to itself."""
 ROOM = 96 << 10  # bytes of a row's values: every card has that much, most have it twice
-SHORTEST = 128  # points of a part
-BLOCK = 64  # rows of a product that one block has at least
 
 
 @lru_cache(maxsize=512)
@@ -83,7 +75,7 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
             found.append(phase)
             continue
         if residence.startswith(PARTS):
-            parts = _in_parts(phase.program, int(residence.removeprefix(PARTS)), frozenset(taken))
+            parts = in_parts(phase.program, int(residence.removeprefix(PARTS)), frozenset(taken))
         elif residence == BESIDE:
             parts = (phase.program,)
         else:
@@ -114,149 +106,14 @@ def _in_rows(spec: TensorSpec) -> bool:
 def residences(program: Program, processors: int) -> tuple[str, ...]:
     """Those that differ on a card of so many processors, the usual one first."""
     found = {pieces_of(program, USUAL): USUAL}
-    parts = _part_names(program, processors)
+    usual = [_narrowed(phase.program) for phase in pieces_of(program, USUAL) if not phase.plain]
+    counts = dict.fromkeys(n for phase in usual for n in counts_of(phase, processors))
+    parts = [f"{PARTS}{count}" for count in counts]
     wide = (f"{WIDE}-{name}" for name in parts)
     for name in (ROWS, STEPS, *parts, *wide, JOINED, WIDE, OPERANDS, SUMS, PRODUCTS, STORED):
         found.setdefault(pieces_of(program, name), name)
     beside = any(has_stores_beside(p.program) for p in pieces_of(program, BESIDE) if not p.plain)
     return (*found.values(), *([BESIDE] if beside else []))
-
-
-def _part_names(program: Program, processors: int) -> list[str]:
-    """In as many parts as give every processor a block, in half and in twice as many, more where
-    they are uneven: what parts leave for each other may be more than what there is to read."""
-    phases = [_narrowed(phase.program) for phase in pieces_of(program, USUAL) if not phase.plain]
-    found: list[str] = []
-    for phase in phases:
-        axis = _parted_axis(phase)
-        if axis is None:
-            continue
-        counts = []
-        wanted = -(-processors // _blocks(phase, axis))
-        if axis == _chained(phase) and wanted > 1:
-            fewest = 1 << (wanted - 1).bit_length()
-            counts = [fewest // 2, fewest, 2 * fewest]
-            counts += [4 * fewest] if _uneven(phase, axis) else []
-        if axis == _across(phase):
-            counts += _whole_parts(phase.axes[axis])
-        found += [f"{PARTS}{parts}" for parts in counts if _parts(phase, axis, parts)]
-    return list(dict.fromkeys(found))
-
-
-def _uneven(program: Program, axis: str) -> bool:
-    """Whether lengths that are read say how far the axis goes: many parts even it out."""
-    return any(condition.reads for condition in live_range(program, axis))
-
-
-def _whole_parts(extent: int) -> list[int]:
-    """The fewest parts that a tile of a product holds one of, and the next more."""
-    sizes = [size for size in range(WIDEST, SHORTEST - 1, -1) if extent % size == 0]
-    return [extent // size for size in sizes[:1] + [s for s in sizes[1:] if s <= WIDEST // 2][:1]]
-
-
-def _in_parts(program: Program, parts: int, taken: frozenset[str]) -> tuple[Program, ...]:
-    """A kernel of every part and one that merges them; the program where it has no such parts."""
-    axis = _parted_axis(program)
-    made = _parts(program, axis, parts) if axis is not None else None
-    if made is None:
-        return (program,)
-    inner = {n for n in _reductions(made) if f"{axis}_in" in reduced_axes(made.nodes[n])}
-    first, merge = parted_at(made, inner, taken)
-    beside = set(_beside_products(first))
-    if not beside:
-        return first, merge
-    taken |= {spec.name for part in (first, merge) for spec in part.tensors}
-    return (*stored_at(first, beside, taken), merge)
-
-
-def _beside_products(program: Program) -> Iterable[int]:
-    """Where reductions end that are met by products for tensor cores and made of none: in the
-    products' kernel (norms of both sides of a similarity) they would be computed for every tile."""
-    made = {n for n in _reductions(program) if is_for_tensor_cores(program, n)}
-    for position in _reductions(program) if made else ():
-        if position in made:
-            continue
-        if _before(program, position) & made:
-            made.add(position)  # of products, through others
-        else:
-            end = boundary_of(program, position)
-            if not _is_output(program, end):
-                yield end
-
-
-@lru_cache(maxsize=256)
-def _parts(program: Program, axis: str, parts: int) -> Program | None:
-    """The program in equal parts of an axis; None where they are too short or cannot be merged."""
-    extent = program.axes[axis]
-    over = (reduced_axes(program.nodes[n]) for n in _reductions(program))
-    together = min((volume(program, axes) for axes in over if axis in axes), default=extent)
-    if parts < 2 or extent % parts or together // parts < SHORTEST:
-        return None
-    with suppress(UsageError):
-        return parted(program, axis, parts)
-    return None
-
-
-@lru_cache(maxsize=256)
-def _chained(program: Program) -> str | None:
-    """The longest axis along which a reduction depends on another, if no output has it."""
-    if any(isinstance(node.op, Carry) for node in program.nodes):
-        return None
-    stored = {axis for _, store in program.stores() for axis in store.axes}
-    sums = {n: set(reduced_axes(program.nodes[n])) - stored for n in _reductions(program)}
-    found = {
-        axis
-        for position, axes in sums.items()
-        for before in _before(program, position)
-        for axis in axes & sums[before]
-    }
-    return max(found, key=lambda axis: program.axes[axis], default=None)
-
-
-@lru_cache(maxsize=256)
-def _across(program: Program) -> str | None:
-    """The longest axis of products along which what is made of them is reduced, by no product, so
-    that a block of its own has each part: without parts the products would go through memory."""
-    if any(isinstance(node.op, Carry) for node in program.nodes):
-        return None
-    stored = {axis for _, store in program.stores() for axis in store.axes}
-    found, walked = set[str](), set[str]()
-    for position in _reductions(program):
-        axes = {*reduced_axes(program.nodes[position])}
-        if is_for_tensor_cores(program, position):
-            walked |= axes
-            continue
-        for before in _before(program, position):
-            if is_for_tensor_cores(program, before):
-                found |= axes & {*program.nodes[before].axes}
-    longer = {axis for axis in found - walked - stored if program.axes[axis] > WIDEST}
-    return max(longer, key=lambda axis: program.axes[axis], default=None)
-
-
-def _parted_axis(program: Program) -> str | None:
-    """The axis of which parts are made: across products, else along a chain of reductions."""
-    return _across(program) or _chained(program)
-
-
-def _before(program: Program, position: int) -> set[int]:
-    """Reductions that one is made of."""
-    found: set[int] = set()
-    for arg in program.nodes[position].args:
-        found.update(depends_on_reduction(program, arg))
-    return found
-
-
-def _blocks(program: Program, axis: str) -> int:
-    """Blocks that a kernel of the program has at least, without parts."""
-    along = [n for n in _reductions(program) if axis in reduced_axes(program.nodes[n])]
-    products = [product_of(program, n) for n in along if is_for_tensor_cores(program, n)]
-    if not any(products):
-        return min(volume(program, program.nodes[position].axes) for position in along)
-    return min(
-        volume(program, product.batch) * -(-volume(program, product.rows) // BLOCK)
-        for product in products
-        if product is not None
-    )
 
 
 def _narrowed(program: Program) -> Program:
@@ -275,7 +132,7 @@ def _narrowed(program: Program) -> Program:
 
 def _chain_columns(program: Program) -> Iterable[str]:
     """Axes of products' plain operands where the other one is made of a product."""
-    for position in _reductions(program):
+    for position in reductions_of(program):
         product = product_of(program, position)
         if product is None or not is_for_tensor_cores(program, position):
             continue
@@ -297,14 +154,14 @@ def _stored(program: Program, residence: str) -> set[int]:
     wanted = {SUMS: (False,), PRODUCTS: (True,), STORED: (False, True)}[residence]
     ends = (
         boundary_of(program, position)
-        for position in _reductions(program)
+        for position in reductions_of(program)
         if is_for_tensor_cores(program, position) in wanted
     )
-    return {end for end in ends if not _is_output(program, end)}
+    return {end for end in ends if not is_output(program, end)}
 
 
 def _computed_factors(program: Program) -> Iterable[int]:
-    for position in _reductions(program):
+    for position in reductions_of(program):
         product = product_of(program, position)
         if product is None or not is_for_tensor_cores(program, position):
             continue
@@ -312,12 +169,3 @@ def _computed_factors(program: Program) -> Iterable[int]:
             computed = not isinstance(program.nodes[factor].op, Load)
             if computed and not depends_on_reduction(program, factor):
                 yield factor
-
-
-def _reductions(program: Program) -> Iterable[int]:
-    return (position for position, node in enumerate(program.nodes) if is_reduction(node))
-
-
-def _is_output(program: Program, position: int) -> bool:
-    """Whether nothing reads a value but what stores it."""
-    return all(isinstance(program.nodes[user].op, Store) for user in program.users(position))

@@ -1,0 +1,226 @@
+"""Residences in parts: long reductions end in memory for each part of an axis, and are merged.
+
+A chain of reductions along one axis (a maximum and the sum of exponentials behind it, a mean and
+the variance around it) is one pass over each part, by blocks of its own; so are reductions across
+the columns of products. Where outputs go along the axis too (a softmax of few long rows, a
+normalisation along columns), what is reduced is found first, and the rest reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from math import prod
+
+from ir.dtypes import dtype_of
+from ir.errors import UsageError
+from ir.ops.reduce import Carry
+from ir.ops.store import Store
+from ir.program import Program
+from ir.rewrite.domain import live_range
+from ir.rewrite.parting import parted
+from ir.stages import is_reduction, reduced_axes
+from ir.targets.cuda.build.boundaries import boundary_of
+from ir.targets.cuda.build.cut import parted_at, stored_at
+from ir.targets.cuda.build.orders import is_for_tensor_cores
+from ir.targets.cuda.build.products import (
+    depends_on_reduction,
+    largest_load,
+    product_of,
+    volume,
+)
+from ir.targets.cuda.build.roles import WIDEST
+from ir.targets.cuda.layouts.access import load_access
+
+SHORTEST = 128  # points of a part
+BLOCK = 64  # rows of a product that one block has at least
+LINE = 128  # bytes that lie together: a block does not share them with another
+
+
+def counts_of(phase: Program, processors: int) -> list[int]:
+    """In as many parts as give every processor a block, in half and in twice as many, more where
+    they are uneven: what parts leave for each other may be more than what there is to read."""
+    axis = _parted_axis(phase)
+    if axis is None:
+        return []
+    counts: list[int] = []
+    wanted = -(-processors // _blocks(phase, axis))
+    if axis == _chained(phase) and wanted > 1:
+        fewest = 1 << (wanted - 1).bit_length()
+        wished = [fewest // 2, fewest, 2 * fewest]
+        wished += [4 * fewest] if _uneven(phase, axis) else []
+        counts = [_divisor(phase.axes[axis], count) for count in wished]
+    if axis == _across(phase):
+        counts += _whole_parts(phase.axes[axis])
+    statistics = _statistics(phase, axis)
+    whole = statistics[0] if statistics else phase
+    return [parts for parts in dict.fromkeys(counts) if _parts(whole, axis, parts)]
+
+
+def in_parts(program: Program, parts: int, taken: frozenset[str]) -> tuple[Program, ...]:
+    """A kernel of every part and one that merges them; the program where it has no such parts.
+    Tensors between them have names that are not `taken`."""
+    axis = _parted_axis(program)
+    if axis is None:
+        return (program,)
+    statistics = _statistics(program, axis, taken)
+    if statistics:
+        first, rest = statistics
+        names = frozenset(spec.name for part in statistics for spec in part.tensors)
+        found = in_parts(first, parts, taken | names)
+        return (*found, rest) if len(found) > 1 else (program,)
+    made = _parts(program, axis, parts)
+    if made is None:
+        return (program,)
+    inner = {n for n in reductions_of(made) if f"{axis}_in" in reduced_axes(made.nodes[n])}
+    first, merge = parted_at(made, inner, taken)
+    beside = set(_beside_products(first))
+    if not beside:
+        return first, merge
+    taken |= {spec.name for part in (first, merge) for spec in part.tensors}
+    return (*stored_at(first, beside, taken), merge)
+
+
+def reductions_of(program: Program) -> Iterator[int]:
+    """Where a program reduces, products included."""
+    return (position for position, node in enumerate(program.nodes) if is_reduction(node))
+
+
+def is_output(program: Program, position: int) -> bool:
+    """Whether nothing reads a value but what stores it."""
+    return all(isinstance(program.nodes[user].op, Store) for user in program.users(position))
+
+
+def _divisor(extent: int, wished: int) -> int:
+    """The least divisor of an extent from `wished` up to twice that, else the largest below."""
+    near = (n for n in range(wished, 2 * wished) if extent % n == 0)
+    below = (n for n in range(wished, 0, -1) if extent % n == 0)
+    return next(near, next(below))
+
+
+@lru_cache(maxsize=256)
+def _statistics(
+    program: Program, axis: str, taken: frozenset[str] = frozenset()
+) -> tuple[Program, Program] | None:
+    """What is reduced along an axis that outputs have too, and the rest, which reads it; None where
+    no output has the axis."""
+    if not any(axis in store.axes for _, store in program.stores()):
+        return None
+    along = (n for n in reductions_of(program) if axis in reduced_axes(program.nodes[n]))
+    return parted_at(program, {boundary_of(program, n) for n in along}, taken)
+
+
+def _uneven(program: Program, axis: str) -> bool:
+    """Whether lengths that are read say how far the axis goes: many parts even it out."""
+    return any(condition.reads for condition in live_range(program, axis))
+
+
+def _whole_parts(extent: int) -> list[int]:
+    """The fewest parts that a tile of a product holds one of, and the next more."""
+    sizes = [size for size in range(WIDEST, SHORTEST - 1, -1) if extent % size == 0]
+    return [extent // size for size in sizes[:1] + [s for s in sizes[1:] if s <= WIDEST // 2][:1]]
+
+
+def _beside_products(program: Program) -> Iterable[int]:
+    """Where reductions end that are met by products for tensor cores and made of none: in the
+    products' kernel (norms of both sides of a similarity) they would be computed for every tile."""
+    made = {n for n in reductions_of(program) if is_for_tensor_cores(program, n)}
+    for position in reductions_of(program) if made else ():
+        if position in made:
+            continue
+        if _before(program, position) & made:
+            made.add(position)  # of products, through others
+        else:
+            end = boundary_of(program, position)
+            if not is_output(program, end):
+                yield end
+
+
+@lru_cache(maxsize=256)
+def _parts(program: Program, axis: str, parts: int) -> Program | None:
+    """The program in equal parts of an axis; None where they are too short or cannot be merged."""
+    extent = program.axes[axis]
+    over = (reduced_axes(program.nodes[n]) for n in reductions_of(program))
+    together = min((volume(program, axes) for axes in over if axis in axes), default=extent)
+    if parts < 2 or extent % parts or together // parts < SHORTEST:
+        return None
+    with suppress(UsageError):
+        return parted(program, axis, parts)
+    return None
+
+
+@lru_cache(maxsize=256)
+def _chained(program: Program) -> str | None:
+    """The longest axis along which a reduction depends on another."""
+    if any(isinstance(node.op, Carry) for node in program.nodes):
+        return None
+    sums = {n: set(reduced_axes(program.nodes[n])) for n in reductions_of(program)}
+    found = {
+        axis
+        for position, axes in sums.items()
+        for before in _before(program, position)
+        for axis in axes & sums[before]
+    }
+    return max(found, key=lambda axis: program.axes[axis], default=None)
+
+
+@lru_cache(maxsize=256)
+def _across(program: Program) -> str | None:
+    """The longest axis of products along which what is made of them is reduced, by no product, so
+    that a block of its own has each part: without parts the products would go through memory."""
+    if any(isinstance(node.op, Carry) for node in program.nodes):
+        return None
+    stored = {axis for _, store in program.stores() for axis in store.axes}
+    found, walked = set[str](), set[str]()
+    for position in reductions_of(program):
+        axes = {*reduced_axes(program.nodes[position])}
+        if is_for_tensor_cores(program, position):
+            walked |= axes
+            continue
+        for before in _before(program, position):
+            if is_for_tensor_cores(program, before):
+                found |= axes & {*program.nodes[before].axes}
+    longer = {axis for axis in found - walked - stored if program.axes[axis] > WIDEST}
+    return max(longer, key=lambda axis: program.axes[axis], default=None)
+
+
+def _parted_axis(program: Program) -> str | None:
+    """The axis of which parts are made: across products, else along a chain of reductions."""
+    return _across(program) or _chained(program)
+
+
+def _before(program: Program, position: int) -> set[int]:
+    """Reductions that one is made of."""
+    found: set[int] = set()
+    for arg in program.nodes[position].args:
+        found.update(depends_on_reduction(program, arg))
+    return found
+
+
+def _blocks(program: Program, axis: str) -> int:
+    """Blocks that a kernel of the program has at least, without parts."""
+    along = [n for n in reductions_of(program) if axis in reduced_axes(program.nodes[n])]
+    products = [product_of(program, n) for n in along if is_for_tensor_cores(program, n)]
+    if not any(products):
+        return min(
+            -(-volume(program, program.nodes[position].axes) // _together(program, position))
+            for position in along
+        )
+    return min(
+        volume(program, product.batch) * -(-volume(program, product.rows) // BLOCK)
+        for product in products
+        if product is not None
+    )
+
+
+def _together(program: Program, position: int) -> int:
+    """Points of a reduction whose summands lie in the same lines of memory: nearby columns."""
+    node = program.nodes[position]
+    op = largest_load(program, node.args[0])
+    if op is None or any(index.gather is not None for index in op.index):
+        return 1
+    access = load_access(op, program.scope.tensors[op.tensor])
+    line = LINE // dtype_of(access.dtype).bytes
+    strides = {axis: abs(access.stride(axis)) for axis in node.axes}
+    return prod(min(program.axes[a], line // s) for a, s in strides.items() if 0 < s < line)
