@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ir.dtypes import is_float
-from ir.plain.accesses import read, written
 from ir.plain.code import Accumulate, Call, Element, Name, Scalar
 from ir.plain.scalars import index
 from ir.plain.scaled import Scaled, scaled_of
 from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.plain.plain_order import anywhere
 from ir.targets.cuda.plain.plain_stream import streams_of
 from ir.targets.cuda.plain.plain_tiles import FoldTiles
 from ir.targets.cuda.text import scalars
@@ -75,17 +75,12 @@ class SharedFold:
 
     def write(self) -> None:
         """A block of its own, which begins and ends with all threads."""
-        if self.keeps:
-            self.text.meet_if_late()
+        self.text.meet_before(anywhere((self.fold,)))
         with self.w.block(""):
             if self.keeps:
                 self._in_turns()
             else:
                 self._in_parts()
-        if self.text.changing & written(self.fold.keep):
-            self.text.meet()
-        elif self.text.changing & read((self.fold,)):
-            self.text.late = True
 
     def _in_turns(self) -> None:
         """Every warp has its tile of each chunk."""

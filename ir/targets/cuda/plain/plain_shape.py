@@ -5,8 +5,7 @@ Knows no text and no schedule.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ir.plain.accesses import every, nested, read, scalars_of, written
 from ir.plain.code import (
@@ -30,14 +29,6 @@ from ir.plain.strides import elements
 
 _MOST_REGISTERS, _MOST_HELD = 128, 512  # elements of an array of registers, and of all of them
 SHORT = 64  # iterations up to which a fold is not worth a group's meetings
-
-
-def changing(statements: Sequence[Statement]) -> frozenset[str]:
-    """Arrays of which the order of accesses shows: written at several places, or read too."""
-    writes = Counter(s.array for s in every(statements) if isinstance(s, Write))
-    writes.update(2 * [s.array for s in every(statements) if isinstance(s, Claim)])
-    several = {array for array, count in writes.items() if count > 1}
-    return frozenset(several | (set(writes) & read(statements)))
 
 
 def _assigns_outside(statements: Iterable[Statement]) -> bool:

@@ -1,18 +1,18 @@
 """Statements of a plain kernel as text: of a thread that has a point to itself, or of a group.
 
-A group's threads run alike what stands outside `Spread`. There one thread writes for all, and they
-meet wherever one could still read what another one writes. Folds that threads can share are
-written by `plain_fold`.
+A group's threads run alike what stands outside `Spread`. There one thread writes for all. Where
+they have to meet is derived by `plain_order`. Folds that threads can share are written by
+`plain_fold`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
-from ir.plain.accesses import arrays_in, every, nested, scalars_of
+from ir.plain.accesses import nested
 from ir.plain.code import (
     THREAD,
     Accumulate,
@@ -38,10 +38,11 @@ from ir.targets.cuda.grid.merging import ARRIVALS
 from ir.targets.cuda.plain.plain_ahead import ask_ahead
 from ir.targets.cuda.plain.plain_fold import SharedFold
 from ir.targets.cuda.plain.plain_held import HeldLoop, waits_of
+from ir.targets.cuda.plain.plain_order import Access, Order, accesses_here, accesses_of, anywhere
 from ir.targets.cuda.plain.plain_own import OwnFold
 from ir.targets.cuda.plain.plain_products import TensorProducts, Tile
 from ir.targets.cuda.plain.plain_scalars import Names, PlainScalars
-from ir.targets.cuda.plain.plain_shape import changing, folds_of, loops_of_registers
+from ir.targets.cuda.plain.plain_shape import folds_of, loops_of_registers
 from ir.targets.cuda.plain.plain_words import SharedSum, WordLoop, shares, words_of
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.writer import Writer
@@ -84,13 +85,12 @@ class PlainText:
         self.names = Names()
         self.scalars = PlainScalars(kernel.arrays, self.names)
         self.own = frozenset(a.name for a in kernel.arrays if a.place == THREAD)
-        self.changing = changing(kernel.body) - self.own
+        self.order = Order(kernel.body, self.own)
         self.folds = folds_of(kernel) if group else ()
         self.unrolled = frozenset() if group else loops_of_registers(kernel)
         self.run_length = run  # iterations of a fold of its own that a thread loads at a time
         self.fetch = fetch  # ask memory for what later steps of such a loop read
         self.steps = steps  # of a loop whose reads a thread makes before the first of them
-        self.late = False  # whether a thread may still be at what another one would overwrite
 
     def run(self, statements: Sequence[Statement], together: bool | None = None) -> None:
         """Write a block. `together`: by all threads of a group alike, as a kernel's body is."""
@@ -99,8 +99,8 @@ class PlainText:
             self._statement(statement, together)
 
     def _statement(self, statement: Statement, together: bool) -> None:
-        if together and self.changing & set(arrays_in(scalars_of(statement))):
-            self.late = True
+        if together and not isinstance(statement, Write | Spread | Accumulate):
+            self.meet_before(accesses_here(statement))
         match statement:
             case Let():
                 text = self.scalars.given(statement.value, statement.name.dtype)
@@ -156,41 +156,42 @@ class PlainText:
                 self.w.line(f"tw_count({place});")
                 self.w.line(f"tw_await({place}, met);")
             self.w.line("tw_sync();")
-        self.late = False
+        self.order.met()
 
-    def meet_if_late(self) -> None:
-        if self.late:
+    def meet_before(self, accesses: Iterable[Access]) -> None:
+        """All threads meet if they have to before accesses that are made next."""
+        found = tuple(accesses)
+        if self.order.clashes(found):
             self.meet()
+        self.order.note(found)
 
-    def begin_again(self) -> None:
-        """What is written next runs several times."""
-        self.late = self.group is not None and self._goes_late(self.kernel.body)
-
-    def _goes_late(self, statements: Sequence[Statement]) -> bool:
-        """Whether the end of a loop's body may leave threads behind at its beginning."""
-        found = [s for s in every(statements) if self.changing & set(arrays_in(scalars_of(s)))]
-        return bool(found) or any(isinstance(s, Write | Claim) for s in every(statements))
+    def begin_again(self, statements: Sequence[Statement] | None = None) -> None:
+        """Statements, or all of the kernel, are written next and run several times."""
+        if self.group is not None:
+            self.order.note(accesses_of(self.kernel.body if statements is None else statements))
 
     # -- statements
 
     def _write(self, write: Write, together: bool) -> None:
         place = f"{self.names[write.array]}[{self.scalars.text(write.index)}]"
         value = self.scalars.stored(write.array, write.value)
+        accesses = tuple(accesses_here(write))
+        if together:
+            self.meet_before(access for access in accesses if not access.writes)
         if not together or write.array in self.own:
             self.w.line(f"{place} = {value};")
-            return
-        if write.array not in self.changing:
+        elif self.order.clashes(accesses):  # all read what the value is made of, then one writes
+            with self.w.block(""):
+                storage = scalars.STORAGE[self.scalars.dtypes[write.array]]
+                here, found = self.names.fresh("here"), self.names.fresh("value")
+                self.w.line(f"const i64 {here} = {self.scalars.text(write.index)};")
+                self.w.line(f"const {storage} {found} = {value};")
+                self.meet()
+                self.w.line(f"if (thread == 0) {self.names[write.array]}[{here}] = {found};")
+        else:
             self.w.line(f"if (thread == 0) {place} = {value};")
-            self.late = True
-            return
-        with self.w.block(""):
-            storage = scalars.STORAGE[self.scalars.dtypes[write.array]]
-            here, found = self.names.fresh("here"), self.names.fresh("value")
-            self.w.line(f"const i64 {here} = {self.scalars.text(write.index)};")
-            self.w.line(f"const {storage} {found} = {value};")
-            self.meet_if_late()
-            self.w.line(f"if (thread == 0) {self.names[write.array]}[{here}] = {found};")
-            self.meet()
+        if together:
+            self.order.note(accesses)
 
     def _combine(self, combine: Combine, together: bool) -> None:
         place = f"&{self.names[combine.array]}[{self.scalars.text(combine.index)}]"
@@ -200,32 +201,30 @@ class PlainText:
         self.w.line(f"{one}tw_combine_{combine.kind}_{dtype}({place}, {value});")
 
     def _if(self, statement: If, together: bool) -> None:
-        late = self.late
-        with self.w.block(f"if ({self.scalars.text(statement.condition)})"):
+        with self.order.perhaps(), self.w.block(f"if ({self.scalars.text(statement.condition)})"):
             self.run(statement.body, together)
-        behind, self.late = self.late, late
         if statement.other:
-            with self.w.block("else"):
+            with self.order.perhaps(), self.w.block("else"):
                 self.run(statement.other, together)
-        self.late = self.late or behind
 
     @contextmanager
     def _walk(self, walk: Between, together: bool) -> Iterator[None]:
         """Iterations between bounds that are known at run time."""
-        if together and self._goes_late(walk.body):
-            self.late = True
+        if together:
+            self.begin_again(walk.body)
         name, end = self.names[walk.variable.name], self.names.fresh("end")
         self.w.line(f"const i64 {end} = {self.scalars.given(walk.end, 'i64')};")
         self.w.line("#pragma unroll 4")
         first = self.scalars.given(walk.first, "i64")
-        with self.w.block(f"for (i64 {name} = {first}; {name} < {end}; {name}++)"):
+        head = f"for (i64 {name} = {first}; {name} < {end}; {name}++)"
+        with self.order.perhaps(), self.w.block(head):
             yield
 
     @contextmanager
     def _loop(self, loop: Loop | Accumulate, together: bool) -> Iterator[None]:
         """Iterations one after the other."""
-        if together and any(self._goes_late(block) for block in nested(loop)):
-            self.late = True
+        if together:
+            self.begin_again([s for block in nested(loop) for s in block])
         name = self.names[loop.variable.name]
         last = loop.extent - 1
         head = f"for (i64 {name} = 0; {name} < {loop.extent}; {name}++)"
@@ -238,14 +237,13 @@ class PlainText:
 
     def _spread(self, spread: Spread, together: bool) -> None:
         total = prod(extent for _, extent in spread.variables)
-        if together:
-            self.meet_if_late()
+        products = None
         if together and self.group and self.group.tile:
             products = products_of(self.kernel, spread)
-            if products is not None:
-                TensorProducts(self, products, self.group.tile).write()
-                self.meet()
-                return
+        if products is not None and self.group and self.group.tile:
+            self.meet_before(anywhere((spread,)))
+            TensorProducts(self, products, self.group.tile).write()
+            return
         step = self.names.fresh("at")
         threads = self.group.threads if together and self.group else 1
         alone = self.group is None and self.kernel.cooperative
@@ -253,6 +251,8 @@ class PlainText:
         run = min(self.run_length, MOST_TURNS) if wide else 1
         share = self.group.share if together and self.group and shares(self.kernel, spread) else 1
         threads //= share
+        if together:
+            self.meet_before(accesses_of((spread,), share))
         kind = "i32" if total + threads * run <= MOST_I32 else "i64"
         start = "thread" if together and share == 1 else "0"
         head = f"for ({kind} {step} = {start}; {step} < {total}; {step} += {threads * run})"
@@ -266,8 +266,6 @@ class PlainText:
             else:
                 self.coordinates(spread.variables, step)
                 self.run(spread.body, False)
-        if together:
-            self.meet()
 
     def _several(
         self, spread: Spread, first: str, kind: str, total: int, run: int, threads: int,
@@ -358,8 +356,8 @@ class PlainText:
         first = fold.extent - 1 if fold.backward else 0
         with self._loop(fold, together):
             self.run(fold.body, together)
-            if together and self.changing & set(arrays_in(fold.values)):
-                self.late = True
+            if together:
+                self.meet_before(accesses_here(fold))
             values = self.values(fold)
             at = self.names[fold.variable.name]
             with self.w.block(f"if ({at} == {first})"):
