@@ -18,6 +18,7 @@ from ir.plain.code import (
     GROUP,
     THREAD,
     Array,
+    Call,
     Element,
     Loop,
     Name,
@@ -26,7 +27,7 @@ from ir.plain.code import (
     Spread,
     Write,
 )
-from ir.plain.scalars import flat, index
+from ir.plain.scalars import flat, index, plus, times
 from ir.plain.steps import Steps, steps_of
 from ir.plain.values import Given, Point, Values, refuse_behind
 from ir.program import Program
@@ -132,7 +133,8 @@ class _Scalars(_Loop):
 
 class _Arrays(_Loop):
     """States that are arrays: of a group of threads, or of each, where there are many points and
-    little to share."""
+    little to share. Of those that have to wait a group has two, and steps go from one to the other;
+    a thread, whose arrays are to be registers, moves the new one to the old one's place."""
 
     def __init__(self, values: Values, loop: Carried, steps: Steps) -> None:
         super().__init__(values, loop, steps)
@@ -145,6 +147,8 @@ class _Arrays(_Loop):
         many = math.prod(self.program.axes[axis] for axis in self.points) >= _MANY
         self.shared = not (many and min(sizes.values()) < _NARROW and room <= _ROOM)
         self.place = GROUP if self.shared else THREAD
+        self.halves = {p: sizes[p] for p in steps.early} if self.shared else {}
+        sizes |= {position: 2 * size for position, size in self.halves.items()}
         self.arrays = {
             position: values.array(stem, values.dtype(position), sizes[position], self.place)
             for position, stem in kept
@@ -158,56 +162,65 @@ class _Arrays(_Loop):
 
     def kernel(self) -> PlainKernel:
         nodes, values = self.program.nodes, self.values
-        step = self.block.inner()
+        step, extent = self.block.inner(), self.program.axes[self.loop.axis]
+        old = self._half(step, self.variable)
+        new = self._half(step, plus(self.variable, index(1)))
         for before, _ in self.loop.states:
-            made = _Made(nodes[before].args[0], before, self.arrays[before])
+            made = _Made(nodes[before].args[0], before, self.arrays[before], index(0))
             self._write(self.block, [made], self.points)
         for before, _ in self.loop.states:
-            values.given[before] = self._element(before, self.arrays[before])
+            values.given[before] = self._element(before, self.arrays[before], old)
         for position in self.steps.kept:
             self._write(step, [_Made(position, position, self.arrays[position])], self.here)
             values.given[position] = self._element(position, self.arrays[position])
-        for position in self.steps.histories:
-            self._store(step, position, self.here)
-        self._advance(step)
+        self._advance(step, new)
         self.close(step)
         for before, after in self.loop.states:
-            values.given[after] = self._element(after, self.arrays[before])
+            values.given[after] = self._element(before, self.arrays[before], index(extent % 2))
         for position in self.finals():
             self._store(self.block, position, self.points)
         return values.kernel(self.points, self.block, self.shared)
 
-    def _advance(self, step: Block) -> None:
-        """New states: first those that have to wait, then those that take the place of the old
-        ones, those of the same axes at once; then the first ones move."""
-        nodes, moves = self.program.nodes, []
-        rest: dict[frozenset[str], list[_Made]] = {}
-        for before, after in self.loop.states:
-            made = _Made(nodes[after].args[1], before, self.arrays[before])
-            if before in self.steps.early:
-                array = self.arrays[before]
-                new = self.values.array("new", array.dtype, array.size, self.place)
-                self._write(step, [replace(made, array=new)], self.here)
-                moves.append((made, new))
-            else:
-                rest.setdefault(frozenset(nodes[before].axes), []).append(made)
-        for together in rest.values():
-            self._write(step, together, self.here)
-        for made, new in moves:
-            self._move(step, made, new)
+    def _half(self, step: Block, number: Scalar) -> Scalar:
+        """Which of two arrays a step with this number finds states in."""
+        if not self.halves:
+            return index(0)
+        return step.let(Call("mod", (number, index(2)), "i64"), "half")
 
-    def _write(self, block: Block, together: Sequence[_Made], at: Point) -> None:
-        """Arrays of values with the same axes; all elements at a point are known before one of
-        them is written."""
+    def _advance(self, step: Block, half: Scalar) -> None:
+        """What is stored, and new states, of the same points at once."""
+        moves = []
+        for together in self.steps.together:
+            made = []
+            for before, after in together.states:
+                one = _Made(self.program.nodes[after].args[1], before, self.arrays[before], half)
+                if before in self.steps.early and not self.shared:
+                    array = self.arrays[before]
+                    new = self.values.array("new", array.dtype, array.size, self.place)
+                    moves.append((one, new))
+                    one = replace(one, array=new)
+                made.append(one)
+            self._write(step, made, self.here, together.histories)
+        for one, new in moves:
+            self._move(step, one, new)
+
+    def _write(
+        self, block: Block, together: Sequence[_Made], at: Point, stores: Sequence[int] = ()
+    ) -> None:
+        """Outputs, and arrays of values with the same axes; all elements at a point are known
+        before one of these is written."""
 
         def write(inner: Block, there: Point) -> None:
             found = [self.values.value(inner, made.source, there) for made in together]
-            if len(found) > 1:
+            if len(found) + len(stores) > 1:
                 found = [inner.let(value) for value in found]
+            for position in stores:
+                self.values.store(inner, position, there)
             for value, made in zip(found, together, strict=True):
-                inner.add(Write(made.array.name, self._index(made.like, there), value))
+                inner.add(Write(made.array.name, self._index(made.like, there, made.half), value))
 
-        self._spread(block, self.program.nodes[together[0].like].axes, at, write)
+        like = together[0].like if together else stores[0]
+        self._spread(block, self.program.nodes[like].axes, at, write)
 
     def _move(self, block: Block, made: _Made, new: Array) -> None:
         def move(inner: Block, there: Point) -> None:
@@ -222,12 +235,15 @@ class _Arrays(_Loop):
 
         self._spread(block, self.program.nodes[position].axes, at, store)
 
-    def _index(self, position: int, at: Point) -> Scalar:
+    def _index(self, position: int, at: Point, half: Scalar | None = None) -> Scalar:
         axes = self.steps.group(self.program.nodes[position].axes)
-        return flat([at[axis] for axis in axes], self.program.scope.shape(axes))
+        own = flat([at[axis] for axis in axes], self.program.scope.shape(axes))
+        if half is None or position not in self.halves:
+            return own
+        return plus(times(half, self.halves[position]), own)
 
-    def _element(self, position: int, array: Array) -> Given:
-        return lambda _, at: Element(array.name, self._index(position, at), array.dtype)
+    def _element(self, position: int, array: Array, half: Scalar | None = None) -> Given:
+        return lambda _, at: Element(array.name, self._index(position, at, half), array.dtype)
 
     def _spread(
         self, block: Block, axes: Sequence[str], at: Point, make: Callable[[Block, Point], None]
@@ -247,11 +263,13 @@ class _Arrays(_Loop):
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """The values of node `source`, in an array with the axes of node `like`."""
+    """The values of node `source`, in an array with the axes of node `like`; in which half of it,
+    where it has two."""
 
     source: int
     like: int
     array: Array
+    half: Scalar | None = None
 
 
 def _variable(name: Name) -> Given:

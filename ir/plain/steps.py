@@ -1,7 +1,8 @@
 """What a step of a loop of states computes: which values are kept in arrays, and in which order.
 
 A value is kept if it is evaluated more often than it has elements: read at other points, summed
-with others, or used by several statements. What else there is, is computed where it is read.
+with others, or used by statements over other points. What else there is, is computed where it is
+read: by all that a step stores and becomes over the same points at once.
 """
 
 from __future__ import annotations
@@ -22,12 +23,21 @@ Place = tuple[int, ...]  # a statement, and the reads and sums within it that le
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """Stores, and states as they are before and after, over the same points."""
+
+    histories: tuple[int, ...]
+    states: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Steps:
     """The plan of a step.
 
     `points` are axes along which nothing meets, so that a kernel runs a loop for each of them.
     `kept` are the nodes with arrays, in order; of the states, `early` are those whose new values
-    have to wait in arrays of their own until all of a step is done.
+    have to wait in arrays of their own until all of a step is done. `together` are, over the same
+    points each, what a step stores and the new states; what becomes of no state comes first.
     """
 
     axis: str
@@ -35,6 +45,7 @@ class Steps:
     kept: tuple[int, ...]
     early: frozenset[int]
     histories: tuple[int, ...]
+    together: tuple[Together, ...] = ()
 
     def group(self, axes: Sequence[str]) -> tuple[str, ...]:
         """Of the axes of a value those that its array has."""
@@ -48,7 +59,7 @@ def steps_of(program: Program, loop: Carried) -> Steps:
     empty = Steps(loop.axis, points, (), frozenset(), histories)
     counts = _Evaluations(program, loop, empty)
     early = {before for before, _ in loop.states if counts.waits(before)}
-    return Steps(loop.axis, points, tuple(counts.kept), frozenset(early), histories)
+    return replace(empty, kept=tuple(counts.kept), early=frozenset(early), together=counts.together)
 
 
 def independent(program: Program, loop: Carried) -> frozenset[str]:
@@ -67,6 +78,8 @@ class _Evaluations:
         self.program, self.loop, self.steps = program, loop, steps
         self.places: dict[int, dict[Place, int]] = {position: {} for position in loop.inside}
         self._after = {after: before for before, after in loop.states}
+        self.together = _together(program, loop, steps.histories)
+        self._group = {s: group for group in self.together for s in _statements(group)}
         self.shared = frozenset(
             axis
             for axis in steps.points
@@ -96,7 +109,9 @@ class _Evaluations:
         node, places = self.program.nodes[position], self.places[position]
         if isinstance(node.op, Before):
             return
-        often = sum(times * self._points(place, node) for place, times in places.items())
+        once = {(_statements(self._group[p[0]])[0], *p[1:]) if p[0] in self._group else p: p
+                for p in places}  # fmt: skip
+        often = sum(places[place] * self._points(place, node) for place in once.values())
         if not isinstance(node.op, Read) and often > self._size(node):
             self.kept.append(position)
             places = {(position,): self._size(node)}
@@ -140,10 +155,27 @@ class _Evaluations:
         that make new states read it at their own points, or where the step leaves it as it is, and
         have its axes."""
         for place in self.places[before]:
-            if place[0] not in self._after:
+            group = self._group.get(place[0])
+            if group is None or not group.states:
                 continue
-            reader = self.program.nodes[self._after[place[0]]]
+            reader = self.program.nodes[group.states[0][0]]
             own = len(place) == 1 or self._leaves(before, place)
             if not own or set(reader.axes) != set(self.program.nodes[before].axes):
                 return True
         return False
+
+
+def _together(program: Program, loop: Carried, histories: Sequence[int]) -> tuple[Together, ...]:
+    found: dict[frozenset[str], tuple[list[int], list[tuple[int, int]]]] = {}
+    for store in histories:
+        axes = frozenset(program.nodes[store].axes) - {loop.axis}
+        found.setdefault(axes, ([], []))[0].append(store)
+    for before, after in loop.states:
+        axes = frozenset(program.nodes[before].axes) - {loop.axis}
+        found.setdefault(axes, ([], []))[1].append((before, after))
+    groups = [Together(tuple(stores), tuple(states)) for stores, states in found.values()]
+    return tuple(sorted(groups, key=lambda group: bool(group.states)))
+
+
+def _statements(group: Together) -> tuple[int, ...]:
+    return (*(after for _, after in group.states), *group.histories)

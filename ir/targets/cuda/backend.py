@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ir.schedule import Schedule
     from ir.space import Space
 
-GENERATOR = "14"
+GENERATOR = "15"
 
 
 class CudaBackend:
