@@ -21,6 +21,7 @@ from ir.errors import ProgramError
 from ir.floors import floors
 from ir.loops import Carried, handed_on, loops_by_node, read_outside
 from ir.ops.base import Array, Environment, Error, Op, TileArray
+from ir.ops.fold import Fold
 from ir.ops.map import Cast, Map
 from ir.ops.parts import joined, part_of, without_first
 from ir.ops.reduce import Carry, Contract, Reduce
@@ -158,9 +159,12 @@ class Evaluation:
         exact = op.meaning(args, environment)
         if self.model is None:
             return exact
+        name = f"{op.name} of {positions}"
+        if self.noise is not None and isinstance(op, Fold):
+            return op.drawn(args, types, exact, environment, self.model, self.noise, name)
         error = op.error(args, types, exact, environment, self.model)
         if self.noise is not None:
-            return self.noise.moved(exact, error, f"{op.name} of {positions}")
+            return self.noise.moved(exact, error, name)
         return TileArray(exact.axes, exact.array, error)
 
     def _environment(self) -> Environment:

@@ -318,7 +318,7 @@ def contracted(
     if is_float(acc):
         squares = product_sum(_squared(left), _squared(right), over).aligned(result.axes)
         way = model.accumulation(types[0].dtype, types[1].dtype, acc)
-        found = _accumulated(np.sqrt(squares), np.abs(result.array), terms, way)
+        found = accumulated(np.sqrt(squares), np.abs(result.array), terms, way)
         found = _sum(Error(_lost(result.array, acc)), found)
         if "tf32" in (types[0].dtype, types[1].dtype):  # truncated where read: all shrink
             found = _sum(found, Error(2.0**-10 * np.abs(result.array)))
@@ -401,20 +401,21 @@ def _weighed(
         return _known(product_sum(tile, weights, over).aligned(axes))
 
 
-def _accumulated(root: Array, total: Array, terms: int, way: Accumulation) -> Error:
-    """The roundings of a running sum, given the root of its terms' squares and its size.
+def accumulated(root: Array, total: Array, terms: int | Array, way: Accumulation) -> Error:
+    """The roundings of a running sum, given the root of its terms' squares and its size; of each
+    of several sums, if `terms` are as many.
 
     A sum on its way is that of a random walk that ends at the total: |total| i / n in the mean, and
     root sqrt(i / n (1 - i / n)) around it. Roundings to nearest add up as random numbers do. An
     instruction that truncates aligns its products and the sum to the largest of them: half a unit
     of that is lost of the sum each time, which does not cancel, and a part of each product.
     """
-    steps, terms = math.ceil(terms / way.terms), max(terms, 1)
+    steps, terms = np.ceil(terms / way.terms), np.maximum(terms, 1)
     with np.errstate(all="ignore"):
         if way.truncates:
             size = _BRIDGE * root + total / 2
             size = np.where(np.isfinite(size), size, 0.0)
-            aligned = way.unit * (size + _LARGEST * root / math.sqrt(terms))
+            aligned = way.unit * (size + _LARGEST * root / np.sqrt(terms))
             aligned = np.where(np.isfinite(aligned), aligned, 0.0)
             return Error(way.unit / 2 * steps * size, np.square(aligned) * (terms / 3))
         size = np.square(way.unit * (root + total)) * (steps / 3)
@@ -436,7 +437,7 @@ def reduced(
         with np.errstate(all="ignore"):
             squares = np.square(arg.array).sum(axis=where)
         way = model.accumulation(dtype, dtype, dtype)
-        found = _accumulated(np.sqrt(squares), np.abs(result.array), terms, way)
+        found = accumulated(np.sqrt(squares), np.abs(result.array), terms, way)
     if arg.error is None:
         return found
     room = np.zeros_like(arg.array, dtype=np.float64)
@@ -466,7 +467,7 @@ def running_sum(
             squares = summed(np.square(arg.array))
         way = model.accumulation(dtype, dtype, dtype)
         terms = arg.array.shape[place]
-        found = _accumulated(np.sqrt(squares), np.abs(result.array), terms, way)
+        found = accumulated(np.sqrt(squares), np.abs(result.array), terms, way)
     if arg.error is None:
         return found
     return _sum(found, Error(summed(arg.error.wide), summed(arg.error.spread)))

@@ -7,8 +7,9 @@ import numpy as np
 from explorer.expectation import HOST, Recipe
 from ir import Graph, exp, log, maximum, recur, reduce, relu, sigmoid, tanh
 from ir.inputs import drawn_inputs
-from ir.oracle import answers, sampled
+from ir.oracle import answers, evaluate, sampled
 from ir.program import Program
+from ir.registry import load_operator
 from ir.roundoff import ErrorModel
 from ir.shifts import unfelt
 
@@ -112,3 +113,38 @@ def test_maxima_of_two_numbers_are_unfelt_where_they_only_keep_others_small() ->
     (k,) = h.axes(k=4)
     h.output("Y", relu(h.input("x", (k,), "f32")), "f32", (k,))
     assert not unfelt(h.program())
+
+
+def _one_by_one(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Welford's mean and variance of rows in f32, an element after the other."""
+    mean, squares = np.zeros(len(x), np.float32), np.zeros(len(x), np.float32)
+    for n, column in enumerate(x.T, start=1):
+        apart = column - mean
+        mean = mean + apart / np.float32(n)
+        squares = squares + apart * (column - mean)
+    return mean, squares / np.float32(x.shape[1])
+
+
+def test_long_folds_are_bounded_closely() -> None:
+    """Of merges that meet their own states, a tree of thirteen would add up what cancels."""
+    program = load_operator("welford").build(m=12, n=8192)
+    expected = Recipe(program, seed=3).expected(0, HOST)
+    mean, variance = _one_by_one(expected.inputs["X"])
+    for name, right in {"mean": mean, "variance": variance}.items():
+        bounds = expected.bounds[name]
+        assert bounds.unbounded == 0
+        assert np.asarray(bounds.high - bounds.low).max() < 0.1 * bounds.scale
+        assert not bounds.judge(right).detail
+        assert bounds.judge(right + np.float32(0.1 * bounds.scale)).detail
+
+
+def test_sums_that_are_scattered_are_bounded_as_other_sums_are() -> None:
+    """By how roundings add up, not by the worst that they can: a million in sixteen places."""
+    program = load_operator("weighted_histogram").build(n=1 << 20, bins=16)
+    expected = Recipe(program, seed=3).expected(0, HOST)
+    bounds = expected.bounds["H"]
+    assert bounds.unbounded == 0
+    assert np.asarray(bounds.high - bounds.low).max() < 0.1 * bounds.scale
+    inputs = dict(expected.inputs)
+    exact = evaluate(program, inputs)["H"]
+    assert not bounds.judge(exact.astype(np.float32)).detail

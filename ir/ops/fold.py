@@ -22,6 +22,7 @@ from ir.ops.base import (
 )
 from ir.ops.map import Cast, Constant, Map
 from ir.ops.parts import first_part, joined, whole, without_first
+from ir.perturbed import Noise
 from ir.propagation import converted, reduced, running_sum
 from ir.roundoff import ErrorModel
 from ir.scalar import scalar_function
@@ -89,9 +90,30 @@ class Fold:
         found = self._folded(args, types, env, model).error
         if found is None or not is_float(compute_dtype(types[self.part].dtype)):
             return found
-        terms = len(env.coordinates[self.axis])
-        more = terms / max(1.0, np.log2(terms))
+        more = self._more(env)
         return Error(found.wide * more, found.spread * more * more)
+
+    def _more(self, env: Environment) -> float:
+        """How much more often than a tree a kernel rounds that goes one by one."""
+        terms = len(env.coordinates[self.axis])
+        return terms / max(1.0, float(np.log2(terms)))
+
+    def drawn(
+        self, args: Sequence[TileArray], types: Sequence[TileType], exact: TileArray,
+        env: Environment, model: ErrorModel, noise: Noise, name: str,
+    ) -> TileArray:  # fmt: skip
+        """The `exact` result with the roundings of a run drawn: those of each merge of a tree, and
+        as much more as random numbers add up to of which a kernel that goes one by one has more."""
+        if self.merge == NAMED["sum"]:
+            return noise.moved(exact, self._of_sum(args[0], types[0], exact, model), name)
+        bare = [TileArray(arg.axes, arg.array) for arg in args]
+        found = self._folded(bare, types, env, model, noise)
+        if exact.array.dtype.kind != "f":
+            return found
+        with np.errstate(all="ignore"):
+            apart = self._more(env) ** 0.5 * (found.array - exact.array)
+            same = (found.array == exact.array) | (exact.array != exact.array)
+        return TileArray(exact.axes, np.where(same, exact.array, exact.array + apart))
 
     def _of_sum(
         self, arg: TileArray, kind: TileType, result: TileArray, model: ErrorModel
@@ -104,10 +126,10 @@ class Fold:
 
     def _folded(
         self, args: Sequence[TileArray], types: Sequence[TileType], env: Environment,
-        model: ErrorModel | None,
+        model: ErrorModel | None, noise: Noise | None = None,
     ) -> TileArray:  # fmt: skip
         """By halves (Hillis and Steele, 1986, where prefixes are kept), in the order of the axis,
-        with errors if there is a model."""
+        with errors if there is a model, or moved by these if there is noise."""
         union = tuple(dict.fromkeys(axis for arg in args for axis in arg.axes))
         axes = (self.axis, *(axis for axis in union if axis != self.axis))
         shape = tuple(len(env.coordinates[axis]) for axis in axes)
@@ -115,7 +137,7 @@ class Fold:
         states = [_over(arg, axes, shape, env, model is not None) for arg in args]
         turn = slice(None, None, -1 if self.backward else 1)
         states = [first_part(state, turn) for state in states]
-        steps = _Steps(self.how, dtypes, env, model)
+        steps = _Steps(self.how, dtypes, env, model, noise)
         if self.keep:
             found = first_part(steps.prefixes(states)[self.part], turn)
             return TileArray(union, found.aligned(union), found.error_over(union))
@@ -162,9 +184,11 @@ class _Steps:
     """Folds states along their first axis; `dtypes` are those of the states."""
 
     def __init__(
-        self, how: Merge, dtypes: Sequence[str], env: Environment, model: ErrorModel | None
-    ) -> None:
+        self, how: Merge, dtypes: Sequence[str], env: Environment, model: ErrorModel | None,
+        noise: Noise | None = None,
+    ) -> None:  # fmt: skip
         self.how, self.dtypes, self.env, self.model = how, list(dtypes), env, model
+        self.noise = noise
 
     def prefixes(self, states: list[TileArray]) -> list[TileArray]:
         """The fold up to each point."""
@@ -223,7 +247,7 @@ class _Steps:
         if self.model is None:
             return exact, dtype
         error = op.error(tiles, types, exact, self.env, self.model)
-        return TileArray(exact.axes, exact.array, error), dtype
+        return self._off(exact, error, function), dtype
 
     def _number(self, value: float | int) -> _Typed:
         dtype = "i32" if type(value) is int else "f32"
@@ -234,6 +258,12 @@ class _Steps:
             return tile
         exact = Cast(dtype).meaning([tile], self.env)
         error = None if self.model is None else converted(tile, exact, source, dtype)
+        return self._off(exact, error, dtype)
+
+    def _off(self, exact: TileArray, error: Error | None, name: str) -> TileArray:
+        """A result with its error, or moved by part of it."""
+        if self.noise is not None:
+            return self.noise.moved(exact, error, name)
         return TileArray(exact.axes, exact.array, error)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ir.errors import ProgramError
 from ir.ops.base import Array, Environment, Error, Scope, TileArray, TileType, volume
 from ir.ops.load import Index
 from ir.ops.read import is_itself
-from ir.propagation import reach
+from ir.propagation import accumulated, reach
 from ir.roundoff import ErrorModel
 from ir.scalar import COMBINES
 
@@ -115,19 +115,23 @@ class Scatter:
         if any(arg.error is not None and np.any(reach(arg.error) > 0) for arg in args[1:]):
             return Error(env.xp.full(result.array.shape, np.inf))
         value, axes, places, inside = self._sent(args, env)
-        own = args[0].error_over(axes)
-        size = 0.0 if own is None else reach(own)
-        moved = env.xp.broadcast_to(env.xp.asarray(size, dtype=np.float64), value.shape)
-        zero = env.xp.zeros(result.array.shape)
-        dtype = compute_dtype(types[0].dtype)
+        own, dtype = args[0].error_over(axes), compute_dtype(types[0].dtype)
+
+        def sent(kind: str, amount: Any) -> Array:
+            whole = env.xp.broadcast_to(env.xp.asarray(amount, dtype=np.float64), value.shape)
+            return _combined(kind, env.xp.zeros(result.array.shape), places, inside, whole)
+
         if self.kind != "sum":
-            return None if own is None else Error(_combined("max", zero, places, inside, moved))
-        wide = zero if own is None else _combined("sum", zero.copy(), places, inside, moved)
+            return None if own is None else Error(sent("max", reach(own)))
+        found = Error(0.0, 0.0)
         if is_float(dtype):
-            count = _combined("sum", zero.copy(), places, inside, env.xp.ones(value.shape))
-            sizes = _combined("sum", zero.copy(), places, inside, np.abs(value))
-            wide = wide + model.unit(dtype) * count * sizes
-        return Error(wide)
+            with np.errstate(all="ignore"):
+                root = np.sqrt(sent("sum", np.square(value)))
+            way = model.accumulation(dtype, dtype, dtype)
+            found = accumulated(root, np.abs(result.array), sent("sum", 1.0), way)
+        if own is None:
+            return found
+        return Error(found.wide + sent("sum", own.wide), found.spread + sent("sum", own.spread))
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return volume(scope, self.sources(args))

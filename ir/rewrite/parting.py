@@ -1,8 +1,9 @@
 """An axis in equal parts: `k` as `k_part` and `k_in`, one digit each.
 
 Of an axis that is summed only, `parted` makes results of every part and their merge; `cut` only
-names the two digits. Where a tensor is read or written along the whole axis and nothing else, its
-dimension becomes two, of parts and of points in a part: the same bytes.
+names the two digits, and `nested` has reductions along both go along the one first. Where a tensor
+is read or written along the whole axis and nothing else, its dimension becomes two, of parts and of
+points in a part: the same bytes.
 """
 
 from __future__ import annotations
@@ -55,6 +56,22 @@ def cut(program: Program, axis: str, parts: int) -> Program:
         else:
             raise ProgramError(f"{program.name}: {op.name} takes {axis} whole")
     return _Apart(graph.program(), outer, inner).run()
+
+
+def nested(program: Program, outer: str) -> Program:
+    """The program with what it reduces along `outer` and other axes reduced along those first: its
+    value for each point of `outer`, and then of these."""
+    graph = Graph.like(program.name, dict(program.extents), program.tensors, program.pins)
+    made: list[Tile] = []
+    for position, node in enumerate(program.nodes):
+        args, op = [made[arg] for arg in node.args], node.op
+        if isinstance(op, Contract | Reduce) and outer in op.over and len(op.over) > 1:
+            inner = replace(op, over=tuple(axis for axis in op.over if axis != outer))
+            kind = op.kind if isinstance(op, Reduce) else "sum"
+            made.append(graph.add(Reduce(kind, (outer,)), graph.add(inner, *args)))
+        else:
+            made.append(copy_node(graph, program, position, args))
+    return graph.program()
 
 
 def _both(axes: tuple[str, ...], axis: str, outer: str, inner: str) -> tuple[str, ...]:

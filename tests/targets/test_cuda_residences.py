@@ -18,7 +18,7 @@ from ir.registry import load_operator
 from ir.schedule import Schedule
 from ir.targets.cuda.build.kernels import kernels_of, lower_all
 from ir.targets.cuda.space.engines import residence_space, routes_of
-from ir.targets.cuda.space.residences import OPERANDS, USUAL, residences
+from ir.targets.cuda.space.residences import BESIDE, OPERANDS, USUAL, residences
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
@@ -96,6 +96,30 @@ def groups() -> Program:
     return load_operator("groupnorm").build(b=2, s=270, c=12, groups=4, dtype="bf16")
 
 
+def row_gradients() -> Program:
+    """Of rows, made of sums along each, and of the weights that they share."""
+    g = Graph("row_gradients")
+    m, n = g.axes(m=64, n=40)
+    x, dy = g.input("X", (m, n), "bf16"), g.input("dY", (m, n), "bf16")
+    shared = g.input("W", (n,), "f32")
+    scale = rsqrt(reduce("sum", cast(x, "f32") * x, over=n) * (1 / 40) + 1e-5)
+    along = reduce("sum", dy * shared * x * scale, over=n) * (1 / 40)
+    g.output("dX", (dy * shared - x * scale * along) * scale, "bf16", (m, n))
+    g.output("dW", reduce("sum", dy * x * scale, over=m), "f32", (n,))
+    g.output("most", reduce("max", maximum(dy, -dy), over=m), "f32", (n,))
+    return g.program()
+
+
+def column_sums() -> Program:
+    """Beside what is made point by point of the same, the sums of columns."""
+    g = Graph("column_sums")
+    m, n = g.axes(m=96, n=24)
+    dy = g.input("dY", (m, n), "bf16") * g.input("gate", (m, n), "bf16")
+    g.output("dX", dy, "bf16", (m, n))
+    g.output("db", reduce("sum", dy, over=m), "f32", (n,))
+    return g.program()
+
+
 def two_scores() -> Program:
     """Scores of two products that sum over different axes, the second one's factor shared."""
     return load_operator("mla_prefill").build(heads=2, dtype="bf16", b=1, sq=40, d=64)
@@ -161,7 +185,7 @@ def similarities(n: int = 64, m: int = 512, d: int = 64) -> Program:
 
 
 CHAINS = (similarities, divided, rotated, one_query, long_rows, two_scores, wide_values, gradients)
-ALONG = (normal_columns, long_softmax, groups)
+ALONG = (normal_columns, long_softmax, groups, row_gradients, column_sums)
 PROGRAMS = (
     scaled_by_all, two_products, normal, images, updated, quantised, codes, table, *CHAINS, *ALONG,
 )  # fmt: skip
@@ -306,6 +330,24 @@ def test_few_long_rows_or_columns_are_read_once_for_what_is_reduced_of_them(
     assert parts
     for residence in parts:
         assert len(kernels_of(program, HARDWARE, "fma", residence)) == kernels
+
+
+def test_gradients_of_rows_and_of_what_they_share_read_both_once() -> None:
+    """One kernel for both, for each part of the rows, and the sums of all parts behind it."""
+    for make in (row_gradients, column_sums):
+        program = make()
+        parts = [n for n in residences(program, FEW) if n.startswith(f"{BESIDE}-parts-")]
+        assert parts, make
+        first, merge = kernels_of(program, HARDWARE, "fma", parts[0])
+        read = {spec.name for spec in program.inputs}
+        assert {spec.name for spec in first.program.inputs} == read
+        assert "dX" in {spec.name for spec in first.program.outputs}
+        assert not read & {spec.name for spec in merge.program.inputs}
+    g = Graph("normalised")
+    m, n = g.axes(m=64, n=40)
+    x = g.input("X", (m, n), "f32")
+    g.output("Y", x - reduce("sum", x, over=m) * (1 / 64), "f32", (m, n))
+    assert not any(n.startswith(f"{BESIDE}-") for n in residences(g.program(), FEW))
 
 
 def test_parts_are_of_extents_that_no_power_of_two_divides() -> None:

@@ -85,11 +85,16 @@ def stored_at(
     return tuple(_kernels(program, cuts, joined=True))
 
 
-def parted_at(program: Program, nodes: set[int], taken: frozenset[str]) -> tuple[Program, Program]:
-    """What one kernel may compute of `nodes`, which are its outputs, and what is made of them."""
+def parted_at(
+    program: Program, nodes: set[int], taken: frozenset[str], beside: bool = False
+) -> tuple[Program, Program]:
+    """What one kernel may compute of `nodes`, which are its outputs, and what is made of them; if
+    `beside`, it has the outputs that are made of nothing of them, too."""
     cuts = [_cut(program, node, taken) for node in sorted(nodes)]
     stores = _unwritten(program, cuts)
-    first = _rebuild(program, part_name(program, 0), {}, [], cuts)
+    own = [s for s in stores if beside and not nodes & _reductions(program, [s], frozenset())]
+    stores = [store for store in stores if store not in own]
+    first = _rebuild(program, part_name(program, 0), {}, own, cuts)
     known = {cut.node: cut for cut in cuts}
     return first, _rebuild(program, part_name(program, 1), known, stores, [])
 

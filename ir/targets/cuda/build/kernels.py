@@ -94,7 +94,8 @@ def kernels_of(
     taken = frozenset(spec.name for phase in phases for spec in phase.program.tensors)
     for phase in phases:
         first = len(found) if len(phases) > 1 else None
-        more = {USUAL: (), BESIDE: (ALL_BESIDE,)}.get(residence, (LONG,))
+        more = () if residence == USUAL else (LONG,)
+        more = (ALL_BESIDE,) if residence.startswith(BESIDE) else more
         ways: tuple[Mapping[str, Any], ...] = (*more, CHAINED, JOINED, {}, ALONE, EVERYWHERE)
         kernels: tuple[AnyKernel, ...] = ()
         if engine == FORMED:

@@ -459,8 +459,9 @@ class BlockKernel:
         vector = min(self.widest, power_above(axes[lane]), own)
         values[self.name("vector")] = vector
         left_threads, left_own = threads, own
-        order = [lane, *(axis for axis in axes if axis != lane)]
-        for axis in order:
+        reduced = self.shape.reduced if lane in self.shape.reduced else ()
+        rest = [axis for axis in axes if axis != lane]
+        for axis in [lane, *sorted(rest, key=lambda axis: axis not in reduced)]:
             top = self.reach(axis, axes[axis])
             mine = min(left_own, top) if axis == lane else min(max(1, left_own // 2), top)
             across = min(left_threads, max(1, top // mine))

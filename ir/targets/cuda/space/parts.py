@@ -3,7 +3,9 @@
 A chain of reductions along one axis (a maximum and the sum of exponentials behind it, a mean and
 the variance around it) is one pass over each part, by blocks of its own; so are reductions across
 the columns of products. Where outputs go along the axis too (a softmax of few long rows, a
-normalisation along columns), what is reduced is found first, and the rest reads it.
+normalisation along columns), what is reduced is found first, and the rest reads it; where nothing
+of these is made of what is reduced (gradients of rows, and of their weights), one kernel has both
+for each part, and reads what both are made of once.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from functools import lru_cache
 from math import prod
 
 from ir.dtypes import dtype_of
-from ir.errors import UsageError
-from ir.ops.reduce import Carry
+from ir.errors import ProgramError, UsageError
+from ir.ops.reduce import Carry, Contract, Reduce
 from ir.ops.store import Store
 from ir.program import Program
 from ir.rewrite.domain import live_range
-from ir.rewrite.parting import parted
+from ir.rewrite.parting import cut, nested, parted
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.build.boundaries import boundary_of
 from ir.targets.cuda.build.cut import parted_at, stored_at
@@ -80,6 +82,35 @@ def in_parts(program: Program, parts: int, taken: frozenset[str]) -> tuple[Progr
         return first, merge
     taken |= {spec.name for part in (first, merge) for spec in part.tensors}
     return (*stored_at(first, beside, taken), merge)
+
+
+def counts_beside(phase: Program, processors: int) -> list[int]:
+    """The same for outputs along an axis and what is reduced along it, beside each other."""
+    axis = _beside_axis(phase)
+    if axis is None:
+        return []
+    over = {n: {*reduced_axes(phase.nodes[n])} for n in reductions_of(phase)}
+    kept = {a for n, axes in over.items() if axis in axes for a in phase.nodes[n].axes}
+    whole = any(axes & kept for axes in over.values() if axis not in axes)  # rows of a block's own
+    wanted = -(-processors // (1 if whole else _blocks(phase, axis)))
+    fewest = 1 << (wanted - 1).bit_length()
+    wished = (fewest // 2, fewest, 2 * fewest, 4 * fewest) if wanted > 1 else ()
+    counts = dict.fromkeys(_divisor(phase.axes[axis], count) for count in wished)
+    none = frozenset[str]()
+    return [parts for parts in counts if parts > 1 and in_parts_beside(phase, parts, none)[1:]]
+
+
+def in_parts_beside(program: Program, parts: int, taken: frozenset[str]) -> tuple[Program, ...]:
+    """A kernel that has outputs along an axis and, for each part of it, what is reduced, and one
+    that merges; the program where it has no such parts."""
+    axis = _beside_axis(program)
+    if axis is None or program.axes[axis] % parts:
+        return (program,)
+    with suppress(ProgramError):
+        made = nested(cut(program, axis, parts), f"{axis}_part")
+        inner = {n for n in reductions_of(made) if f"{axis}_in" in reduced_axes(made.nodes[n])}
+        return parted_at(made, inner, taken, beside=True)
+    return (program,)
 
 
 def reductions_of(program: Program) -> Iterator[int]:
@@ -188,6 +219,36 @@ def _across(program: Program) -> str | None:
 def _parted_axis(program: Program) -> str | None:
     """The axis of which parts are made: across products, else along a chain of reductions."""
     return _across(program) or _chained(program)
+
+
+@lru_cache(maxsize=256)
+def _beside_axis(program: Program) -> str | None:
+    """The longest axis of outputs along which sums are that neither they nor each other are made
+    of."""
+    sums = {n: _all_before(program, n) for n in reductions_of(program)}
+    stores = {place: _all_before(program, place) for place, _ in program.stores()}
+    found = []
+    for axis in program.axes:
+        along = {n for n in sums if axis in reduced_axes(program.nodes[n])}
+        own = [place for place, store in program.stores() if axis in store.axes]
+        apart = not any(sums[n] & along for n in along)
+        plain = all(isinstance(program.nodes[n].op, Reduce | Contract) for n in along)
+        heavy = any(is_for_tensor_cores(program, n) for n in along)
+        if along and own and apart and plain and not heavy:
+            found += [axis] if not any(stores[place] & along for place in own) else []
+    return max(found, key=lambda axis: program.axes[axis], default=None)
+
+
+def _all_before(program: Program, position: int) -> set[int]:
+    """Reductions that a value is made of, those behind others too."""
+    found = set[int]()
+    pending = [*_before(program, position)]
+    while pending:
+        here = pending.pop()
+        if here not in found:
+            found.add(here)
+            pending.extend(_before(program, here))
+    return found
 
 
 def _before(program: Program, position: int) -> set[int]:

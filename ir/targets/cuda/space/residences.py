@@ -28,7 +28,15 @@ from ir.targets.cuda.build.cut import has_stores_beside, stored_at
 from ir.targets.cuda.build.orders import is_for_tensor_cores
 from ir.targets.cuda.build.products import STRIDE_UNIT, depends_on_reduction, product_of
 from ir.targets.cuda.build.roles import WIDEST
-from ir.targets.cuda.space.parts import BLOCK, counts_of, in_parts, is_output, reductions_of
+from ir.targets.cuda.space.parts import (
+    BLOCK,
+    counts_beside,
+    counts_of,
+    in_parts,
+    in_parts_beside,
+    is_output,
+    reductions_of,
+)
 
 USUAL = "usual"
 SUMS, PRODUCTS, STORED = "sums-stored", "products-stored", "all-stored"
@@ -43,7 +51,8 @@ WIDE = "columns-whole"
 begins the name of such a residence in parts, too."""
 BESIDE = "outputs-beside"
 """Nothing more than usually; what is reduced is an output beside one over all of its points, in the
-same kernel: what both are made of is read once, and blocks are as many as sums."""
+same kernel: what both are made of is read once, and blocks are as many as sums. Begins the name of
+such a residence in parts, too, each of which has sums of its own."""
 PARTS = "parts-"
 """Results of a long chain of reductions, or of those across products, for each of so many parts of
 their axis, which are merged."""
@@ -76,8 +85,11 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
             continue
         if residence.startswith(PARTS):
             parts = in_parts(phase.program, int(residence.removeprefix(PARTS)), frozenset(taken))
-        elif residence == BESIDE:
+        elif residence.startswith(BESIDE):
+            count = residence.removeprefix(BESIDE).removeprefix(f"-{PARTS}")
             parts = (phase.program,)
+            if count:
+                parts = in_parts_beside(phase.program, int(count), frozenset(taken))
         else:
             parts = _at(phase.program, _stored(phase.program, residence), frozenset(taken))
         taken |= {spec.name for part in parts for spec in part.tensors}
@@ -113,7 +125,11 @@ def residences(program: Program, processors: int) -> tuple[str, ...]:
     for name in (ROWS, STEPS, *parts, *wide, JOINED, WIDE, OPERANDS, SUMS, PRODUCTS, STORED):
         found.setdefault(pieces_of(program, name), name)
     beside = any(has_stores_beside(p.program) for p in pieces_of(program, BESIDE) if not p.plain)
-    return (*found.values(), *([BESIDE] if beside else []))
+    shared = dict.fromkeys(n for phase in usual for n in counts_beside(phase, processors))
+    return (
+        *found.values(), *([BESIDE] if beside else []),
+        *(f"{BESIDE}-{PARTS}{count}" for count in shared),
+    )  # fmt: skip
 
 
 def _narrowed(program: Program) -> Program:
