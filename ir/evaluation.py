@@ -71,6 +71,7 @@ class Evaluation:
         self.parent: Evaluation | None = None
         self.axis = ""
         self.noise: Noise | None = None  # roundings are drawn, see `sampled`
+        self.placed: dict[int, tuple[Array, Array]] = {}  # coordinates as arrays of `xp`
         self.left_out: frozenset[int] = frozenset()  # what zeros stand for, see `tried`
         self.running: frozenset[int] = frozenset()
         self.busy: set[int] = set()
@@ -83,7 +84,7 @@ class Evaluation:
             self.room,
         )  # fmt: skip
         child.parent, child.axis, child.running = self, axis, running
-        child.left_out, child.noise = self.left_out, self.noise
+        child.left_out, child.noise, child.placed = self.left_out, self.noise, self.placed
         return child
 
     @cached_property
@@ -107,6 +108,11 @@ class Evaluation:
             else:
                 self.known[position] = self._compute(position)
         return self.known[position]
+
+    def alone(self, position: int) -> TileArray:
+        """The value of a node of zeros in the place of all others, inside a loop or not."""
+        self.left_out = frozenset(range(len(self.program.nodes))) - {position}
+        return self._compute(position)
 
     def _compute(self, position: int) -> TileArray:
         """The value of a node that neither streams nor steps, its axes in the order of its type."""
@@ -169,8 +175,9 @@ class Evaluation:
 
     def _environment(self) -> Environment:
         return Environment(
-            self.program.scope, self.arrays, self.coordinates, self.model, self.xp, self.rounds
-        )
+            self.program.scope, self.arrays, self.coordinates, self.model, self.xp, self.rounds,
+            placed=self.placed,
+        )  # fmt: skip
 
     def reduced(self, position: int, kind: str, over: tuple[str, ...]) -> TileArray:
         """The first operand of a reduction, reduced; a product is summed without forming it."""
@@ -263,7 +270,7 @@ class _Steps(Evaluation):
             around.rounds, around.room,
         )  # fmt: skip
         self.around, self.loop, self.place = around, loop, place
-        self.noise = around.noise
+        self.noise, self.placed = around.noise, around.placed
         self.known.update(known)
 
     @cached_property

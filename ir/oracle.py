@@ -20,6 +20,7 @@ from ir.evaluation import PIECE, Evaluation, exact_dtype, steps_of
 from ir.inputs import random_inputs
 from ir.loops import entangled, loops_by_node, loops_of, read_outside
 from ir.ops.base import Array, TileArray
+from ir.ops.fold import Fold
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.read import Read
@@ -177,25 +178,31 @@ def tried(
     most: int,
 ) -> None:
     """Evaluate a share of the nodes, of zeros in the place of all others: for what a library
-    prepares when it meets an operation for the first time.
+    prepares when it meets an operation for the first time. What is inside a loop is evaluated for
+    one of its steps, and where there are loops or folds, roundings are drawn as well.
 
-    None that steps or streams, that is summed without being formed, or that has, or is made of
-    what has, more than `most` elements.
+    None that streams, that is summed without being formed, or that has, or is made of what has,
+    more than `most` elements.
     """
-    coordinates = _coordinates(program, restrict)
-    sizes = [math.prod(len(coordinates[axis]) for axis in node.axes) for node in program.nodes]
-    running = {n for n, node in enumerate(program.nodes) if isinstance(node.op, Carry | Now)}
-    others = {*loops_by_node(program)} | running
+    coordinates, loops = _coordinates(program, restrict), loops_by_node(program)
+    folds = any(isinstance(node.op, Fold) for node in program.nodes)
+    noises = (None, Noise(0, xp)) if loops or folds else (None,)
+    passed = (Carry, Now, Before, Recur)
     for position in range(len(program.nodes))[share]:
-        node = program.nodes[position]
-        large = max(sizes[place] for place in (position, *node.args)) > most
-        if large or position in others or fused(program, position):
+        node, loop = program.nodes[position], loops.get(position)
+        here = coordinates if loop is None else {**coordinates, loop.axis: np.arange(1)}
+        sizes = (
+            math.prod(len(here[axis]) for axis in program.nodes[place].axes)
+            for place in (position, *node.args)
+        )
+        if isinstance(node.op, passed) or max(sizes) > most or fused(program, position):
             continue
-        alone = Evaluation(program, inputs, coordinates, 0, model, xp)
-        alone.left_out = frozenset(range(len(program.nodes))) - {position}
-        tile = alone.value(position)
+        for noise in noises:
+            alone = Evaluation(program, inputs, here, 0, model, xp)
+            alone.noise = noise
+            tile = alone.alone(position)
         if isinstance(node.op, Store):
-            _empty(program, coordinates, xp, {})[node.op.tensor][...] = tile.array
+            _empty(program, here, xp, {})[node.op.tensor][...] = tile.array
             if tile.error is not None:
                 reach(tile.error)
 

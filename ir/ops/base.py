@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -75,6 +75,15 @@ class Environment:
     rounds: bool = False
     types: Sequence[TileType] = ()
     floors: Sequence[float] = ()
+    placed: dict[int, tuple[Array, Array]] = field(default_factory=dict)
+
+    def points(self, axis: str) -> Array:
+        """The indices evaluated on an axis as an array of `xp`; on a device once in an evaluation,
+        however often it is asked for (`placed` is that of all its parts)."""
+        own = self.coordinates[axis]
+        if id(own) not in self.placed:
+            self.placed[id(own)] = own, self.xp.asarray(own)
+        return self.placed[id(own)][1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ class Load:
     ) -> Array:
         position: Array = env.xp.full((1,) * len(axes), index.constant, dtype=np.int64)
         for axis, coefficient in index.terms:
-            tile = TileArray((axis,), env.xp.asarray(env.coordinates[axis]))
+            tile = TileArray((axis,), env.points(axis))
             position = position + coefficient * tile.aligned(axes)
         if index.gather is not None:
             position = position + args[index.gather].aligned(axes).astype(np.int64)

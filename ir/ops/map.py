@@ -156,7 +156,7 @@ class Iota:
         return TileType((self.axis,), "i32")
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
-        return TileArray((self.axis,), env.xp.asarray(env.coordinates[self.axis], dtype=np.int64))
+        return TileArray((self.axis,), env.points(self.axis).astype(np.int64, copy=False))
 
     def error(
         self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,

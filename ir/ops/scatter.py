@@ -96,7 +96,7 @@ class Scatter:
         for axis, index in zip(self.axes, self.index, strict=True):
             position: Array = env.xp.full((1,) * len(axes), index.constant, dtype=np.int64)
             for name, coefficient in index.terms:
-                tile = TileArray((name,), env.xp.asarray(env.coordinates[name]))
+                tile = TileArray((name,), env.points(name))
                 position = position + coefficient * tile.aligned(axes)
             if index.gather is not None:
                 position = position + args[index.gather].aligned(axes).astype(np.int64)

@@ -11,12 +11,15 @@ import pytest
 
 from explorer import rehearsal
 from explorer.check import Bounds
-from explorer.expectation import HOST, Recipe
+from explorer.expectation import HOST, Recipe, error_model
 from explorer.rehearsal import PARTS, Rehearsal, rehearse
 from explorer.runtime import workers
 from explorer.runtime.process import Answer, process_server
 from explorer.runtime.workers import Examiner
 from ir.dtypes import from_float, is_float
+from ir.evaluation import Evaluation
+from ir.inputs import drawn_inputs
+from ir.oracle import answers, sampled
 from ir.registry import load_operator
 
 PROGRAMS = (
@@ -50,10 +53,36 @@ def test_every_part_runs(
     ("delta_rule", {"b": 1, "t": 3, "heads": 2, "d": 4}),
 ])  # fmt: skip
 def test_shares_of_nodes_run(name: str, arguments: dict[str, object]) -> None:
-    """All together come to every node that goes neither step by step nor in a stream."""
+    """All together come to every node that does not go in a stream."""
     program = load_operator(name).build(**arguments)
     for share in (1, 2, 3):
         Rehearsal(Recipe(program, 0), "cpu").evaluate(0, share, 3)
+
+
+@pytest.mark.parametrize(("name", "arguments"), [
+    ("waves", {"n": 40, "steps": 6}), ("welford", {"m": 5, "n": 30}),
+])  # fmt: skip
+def test_shares_come_to_what_steps_and_folds_do_with_roundings_drawn_and_without(
+    name: str, arguments: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever operation the oracle does at a step, or a trial, some share has done before."""
+    met: set[object] = set()
+    meant = Evaluation._meant
+
+    def noting(self: Evaluation, op: Any, positions: Any) -> Any:
+        met.add((op, tuple(positions), self.noise is not None))
+        return meant(self, op, positions)
+
+    monkeypatch.setattr(Evaluation, "_meant", noting)
+    program = load_operator(name).build(**arguments)
+    for share in (1, 2, 3):
+        Rehearsal(Recipe(program, 0), "cpu").evaluate(0, share, 3)
+    known, model = set(met), error_model(program)
+    met.clear()
+    inputs = drawn_inputs(program, 0)
+    exact = {key: one.value for key, one in answers(program, inputs, model).items()}
+    sampled(program, inputs, model, exact)
+    assert met <= known
 
 
 def begun(folder: Path, recipe: Recipe, cores: int = 1) -> int:
