@@ -15,6 +15,7 @@ from ir.ops.store import Store
 from ir.space import Columns
 from ir.stages import is_reduction, reduced_axes
 from ir.target import Hardware
+from ir.targets.cuda.build.products import depends_on_reduction
 from ir.targets.cuda.cost.costs import (
     FILL_CLOCKS,
     LANES_PER_CLOCK,
@@ -52,6 +53,7 @@ ASKED_BYTES = 16.0  # that each of 1024 threads asks memory for, to have what it
 L2_SHARE = 0.35  # of the time that a byte takes from memory, of one that L2 has
 AHEAD_CLOCKS = 400.0  # of a step of a walk whose loads run ahead
 NEAR_CLOCKS = 150.0  # of a step whose loads the step before has brought near
+MEETING_CLOCKS = 80.0  # of two barriers
 STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as measured on an H200
 
 
@@ -85,6 +87,7 @@ class BlockCosts:
         shape = self.kernel.shape
         read = self.kernel.reads.clocks(columns, threads, shape.lanes) / self.hardware["sms"]
         met = self._met(columns, tiles, own, threads) / SHUFFLES_PER_CLOCK / self.hardware["sms"]
+        chained = self._chain_clocks(own, threads)
         inside = np.maximum(work + met, read)
         rounds = np.ceil(waves) / np.maximum(waves, 1e-9)
         near = {*self.kernel.shape.reduced} <= self.kernel.reads.spanned
@@ -93,6 +96,7 @@ class BlockCosts:
         meeting = np.where(self._option(columns, PARTS, 1) > 1, FILL_CLOCKS, 0.0)
         inside = inside * self._uneven(blocks, resident, threads) * self._spilt(held, threads)
         clocks = np.maximum(traffic / np.clip(busy, 0.02, 1.0), inside)
+        wait = wait + np.where(trips > 1, chained, 0.0)
         clocks = np.maximum(clocks, np.ceil(waves) * trips * wait) + FILL_CLOCKS + meeting
         vector = array_of(columns[self.kernel.name("vector")])
         return {
@@ -133,6 +137,21 @@ class BlockCosts:
                 elif axis not in self.kernel.shape.reduced:
                     count = count * np.ceil(extent / tiles[axis])
             total = total + count
+        return total
+
+    def _chain_clocks(self, own: dict[str, Array], threads: Array) -> Array:
+        """Of a step, in which reductions that depend on each other are known to all threads: warps
+        write what they have to shared memory, and read what all have."""
+        warps, nodes = np.ceil(threads / WARP), self.program.nodes
+        total = np.zeros_like(threads)
+        over = {n: {*reduced_axes(node)} for n, node in enumerate(nodes) if is_reduction(node)}
+        before = {n: {b for a in nodes[n].args for b in depends_on_reduction(self.program, a)}
+                  for n in over}  # fmt: skip
+        for n, axes in over.items():
+            others = before[n] | {m for m in over if n in before[m]}
+            if any(axes & over[m] for m in others):
+                kept = _product([own[axis] for axis in nodes[n].axes], len(threads))
+                total = total + np.where(warps > 1, MEETING_CLOCKS + kept * warps * warps, 0.0)
         return total
 
     def _option(self, columns: Columns, stem: str, otherwise: int) -> Array:

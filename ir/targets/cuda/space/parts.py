@@ -37,12 +37,14 @@ from ir.targets.cuda.layouts.access import load_access
 
 SHORTEST = 128  # points of a part
 BLOCK = 64  # rows of a product that one block has at least
+HELD = 16 << 10  # elements that a block has in registers
 LINE = 128  # bytes that lie together: a block does not share them with another
 
 
 def counts_of(phase: Program, processors: int) -> list[int]:
     """In as many parts as give every processor a block, in half and in twice as many, more where
-    they are uneven: what parts leave for each other may be more than what there is to read."""
+    they are uneven: what parts leave for each other may be more than what there is to read. And in
+    as many as registers of a block hold one of, which is then read once and in one go."""
     axis = _parted_axis(phase)
     if axis is None:
         return []
@@ -51,8 +53,8 @@ def counts_of(phase: Program, processors: int) -> list[int]:
     if axis == _chained(phase) and wanted > 1:
         fewest = 1 << (wanted - 1).bit_length()
         wished = [fewest // 2, fewest, 2 * fewest]
-        wished += [4 * fewest] if _uneven(phase, axis) else []
-        counts = [_divisor(phase.axes[axis], count) for count in wished]
+        wished += [4 * fewest] if _uneven(phase, axis) else [_held(phase, axis)]
+        counts = [_divisor(phase.axes[axis], count) for count in wished if count > 1]
     if axis == _across(phase):
         counts += _whole_parts(phase.axes[axis])
     statistics = _statistics(phase, axis)
@@ -273,6 +275,17 @@ def _blocks(program: Program, axis: str) -> int:
         for product in products
         if product is not None
     )
+
+
+def _held(program: Program, axis: str) -> int:
+    """In how many parts of an axis one fits a block's registers; 0 for those of products."""
+    along = [n for n in reductions_of(program) if axis in reduced_axes(program.nodes[n])]
+    if any(is_for_tensor_cores(program, n) for n in along):
+        return 0
+    points = (
+        volume(program, reduced_axes(program.nodes[n])) * _together(program, n) for n in along
+    )
+    return -(-max(points) // HELD)
 
 
 def _together(program: Program, position: int) -> int:

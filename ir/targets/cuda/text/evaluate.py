@@ -29,6 +29,7 @@ from ir.targets.cuda.build.readers import (
 from ir.targets.cuda.layouts.meetings import meetings
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.draws import compared_draw
+from ir.targets.cuda.text.even import even_value
 from ir.targets.cuda.text.exponents import (
     Ordered,
     Shifted,
@@ -337,10 +338,20 @@ class Evaluator(Transfers):
 
     def _reduced(self, position: int) -> Fragment:
         """A reduction over axes that the tile holds whole."""
-        over = reduced_axes(self.nodes[position])
-        if self.looped & set(over):
+        if self.looped & {*reduced_axes(self.nodes[position])}:
             raise Refusal("loops", f"node {position} reduces over a loop that has not run")
-        partial = self.partial(position)
+        return self.of_tile(position)
+
+    def of_tile(self, position: int) -> Fragment:
+        """What a reduction comes to over a tile's points."""
+        partial, roots, gone = self.partial(position), self.body(position), self.gone(position)
+        even = even_value(self.program, roots[0]) if len(roots) == 1 else None
+        whole = not any(digit.axis in gone for digit in self.fixed)
+        if even is not None and whole and self.kind(position) == "sum":
+            count = f"({self.nodes[position].dtype})({even}) * {self.points(gone)}"
+            with self.each(partial.digits) as point:
+                self.w.line(f"{self.element(partial, point)} = {count};")
+            return partial
         self.accumulate(position, partial)
         self.all_reduce(position, partial)
         return partial

@@ -56,14 +56,15 @@ class TileBody:
 
     def _of_block(self, position: int) -> Fragment:
         """What one block comes to: functions that keep the order come behind its extreme."""
-        block = self.e.partial(position)
         ordered = ordered_extreme(self.program, position, self.e.assumed)
-        self.e.accumulate(position, block, None if ordered is None else (ordered.value,))
+        if ordered is None:
+            return self.e.of_tile(position)
+        block = self.e.partial(position)
+        self.e.accumulate(position, block, (ordered.value,))
         self.e.all_reduce(position, block)
-        if ordered is not None:
-            with self.e.each(block.digits) as point:
-                place = self.e.element(block, point)
-                self.e.w.line(f"{place} = {self.e.behind(ordered, place)};")
+        with self.e.each(block.digits) as point:
+            place = self.e.element(block, point)
+            self.e.w.line(f"{place} = {self.e.behind(ordered, place)};")
         return block
 
     def _show(self, readers: list[int], state: Fragment) -> None:

@@ -162,6 +162,15 @@ class Registers:
         ]
         return " && ".join(conditions)
 
+    def points(self, axes: Iterable[str]) -> str:
+        """How many points of a tile lie within its axes."""
+        counts = ["1"]
+        for axis in axes:
+            extent, tile = self.program.axes[axis], self.tiles[axis]
+            here = f"min({extent} - {self.origins.get(axis, '0')}, {tile})"
+            counts.append(here if self.ragged(axis) else str(min(tile, extent)))
+        return " * ".join(counts)
+
     # -- loops over registers
 
     def own(self, axes: Iterable[str]) -> tuple[Digit, ...]:
