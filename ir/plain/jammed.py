@@ -87,10 +87,14 @@ def renamed(s: Statement, names: Mapping[str, str]) -> Statement:
         condition = scalar(s.condition, names)
         return replace(s, condition=condition, body=block(s.body), other=block(s.other))
     if isinstance(s, Loop):
-        return replace(s, body=block(s.body))
+        return replace(s, variable=name(s.variable), body=block(s.body))
+    if isinstance(s, Spread):
+        variables = tuple((name(variable), extent) for variable, extent in s.variables)
+        return replace(s, variables=variables, body=block(s.body))
     assert isinstance(s, Accumulate)
     return replace(
         s,
+        variable=name(s.variable),
         body=block(s.body),
         values=tuple(scalar(value, names) for value in s.values),
         states=tuple(map(name, s.states)),

@@ -57,6 +57,18 @@ def power() -> Program:
     return g.program()
 
 
+def settling() -> Program:
+    """A stencil whose steps say how much they change in all, which the state is divided by."""
+    g = Graph("settling")
+    t, i, j = g.axes(t=3, i=72, j=72)
+    u = g.state(t, (i, j), g.input("X", (i, j), "f32"))
+    change = 0.2 * (u.at(i=i - 1, fill=0.0) + u.at(j=j + 1, fill=0.0) - 2.0 * u)
+    size = reduce("sum", change * change, over=(i, j))
+    g.output("size", size, "f32", (t,))
+    g.output("Y", recur(u, (u + change) * rsqrt(size + 1.0)), "f32", (i, j))
+    return g.program()
+
+
 def two_axes() -> Program:
     """States over different axes, each made of the other's sum."""
     g = Graph("two_axes")
@@ -70,7 +82,7 @@ def two_axes() -> Program:
     return g.program()
 
 
-PROGRAMS = (waves, grid, power, two_axes)
+PROGRAMS = (waves, grid, power, settling, two_axes)
 
 
 def teams(program: Program) -> list[dict[str, Any]]:
@@ -101,7 +113,7 @@ def test_a_step_of_a_stencil_meets_once(make: Callable[[], Program]) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("make", [waves, grid, power])
+@pytest.mark.parametrize("make", [waves, grid, power, settling])
 def test_no_meeting_of_a_step_is_one_too_many(
     make: Callable[[], Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:

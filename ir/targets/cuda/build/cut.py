@@ -45,6 +45,7 @@ WGMMA, MMA, FMA = "wgmma", "mma", "fma"  # what computes the products of matrice
 FORMED = "wgmma_formed"  # wgmma with operands that other threads make in shared memory
 RS = "wgmma_rs"  # wgmma with an operand that its threads compute in registers
 WHOLE = 256  # longest reduction that a kernel repeats for every block of a later one
+ROW = 1 << 14  # of a row that a block has to itself, and sums across rows beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,11 @@ def cut_program(
 
     What `engine` cannot take as it is goes through memory, by names that are not `taken`.
     """
-    nodes = _every(program) if everywhere else _boundaries(program, engine, alone, chained, held)
+    rows = ROW if beside else WHOLE
+    boundaries = (
+        set[int]() if everywhere else _boundaries(program, engine, alone, chained, held, rows)
+    )
+    nodes = _every(program) if everywhere else boundaries
     taken |= {spec.name for spec in program.tensors}
     cuts = [_cut(program, node, taken) for node in sorted(nodes)]
     return tuple(_kernels(program, cuts, joined, beside, together))
@@ -144,7 +149,9 @@ def _every(program: Program) -> set[int]:
     return {p for p, n in enumerate(program.nodes) if is_reduction(n) and p not in stored}
 
 
-def _boundaries(program: Program, engine: str, alone: bool, chained: bool, held: int) -> set[int]:
+def _boundaries(
+    program: Program, engine: str, alone: bool, chained: bool, held: int, rows: int
+) -> set[int]:
     found: set[int] = _beside_products(program) if engine == MMA or alone else set()
     found |= _unlike_products(program, chained, engine) if engine != FMA else set()
     for position, node in enumerate(program.nodes):
@@ -156,7 +163,7 @@ def _boundaries(program: Program, engine: str, alone: bool, chained: bool, held:
             begin = begin_of(program, position) if engine in (WGMMA, RS) else None
             found.update(_computed_operands(program, begin.product) if begin else ())
         for other in depends_on_reduction(program, node.args[0]) + _beside(program, position):
-            if _cuts_apart(program, other, position, held, engine):
+            if _cuts_apart(program, other, position, held, engine, rows):
                 found.add(boundary_of(program, other))
     return found
 
@@ -248,8 +255,11 @@ def _runs_along(program: Program, operand: int, over: tuple[str, ...]) -> bool:
     return narrow or any(axis in over for axis, _ in op.index[-1].terms)
 
 
-def _cuts_apart(program: Program, first: int, second: int, held: int, engine: str) -> bool:
-    """Whether reduction `second` cannot share a kernel with `first`, which it depends on."""
+def _cuts_apart(
+    program: Program, first: int, second: int, held: int, engine: str, rows: int
+) -> bool:
+    """Whether reduction `second` cannot share a kernel with `first`, which it depends on. `rows`:
+    the longest reduction that a kernel has beside one across it."""
     early, late = program.nodes[first], program.nodes[second]
     before, after = set(reduced_axes(early)), set(reduced_axes(late))
     product = product_of(program, first)
@@ -264,7 +274,7 @@ def _cuts_apart(program: Program, first: int, second: int, held: int, engine: st
         tensor = engine != FMA and for_tensor_cores(program, product)
         return not kept or (not tensor and volume(program, tuple(before)) > WHOLE)
     if after & set(early.axes) and not before & after:
-        return volume(program, tuple(before)) > WHOLE
+        return volume(program, tuple(before)) > rows
     body = {axis for arg in late.args for axis in program.nodes[arg].axes}
     wider = body - set(early.axes) - before  # axes for which `first` would be computed again
     own = product_of(program, second)

@@ -19,6 +19,7 @@ from ir.plain.accesses import every
 from ir.plain.build import plain_kernels
 from ir.plain.code import PlainKernel, Spread
 from ir.plain.jammed import can_jam
+from ir.plain.parted_sums import with_parted_sums
 from ir.plain.pieces import WHOLE, Choices, Ways
 from ir.program import Program
 from ir.schedule import Value
@@ -79,7 +80,7 @@ class PlainCudaKernel:
     def steps(self, ways: Ways) -> tuple[PlainStep, ...]:
         """The kernels, one after the other."""
         if ways not in self._steps:
-            kernels = plain_kernels(self.program, ways)
+            kernels = map(with_parted_sums, plain_kernels(self.program, ways))
             self._steps[ways] = tuple(PlainStep(one, self.hardware) for one in kernels)
         return self._steps[ways]
 
