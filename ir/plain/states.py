@@ -31,6 +31,7 @@ from ir.plain.scalars import flat, index, plus, times
 from ir.plain.steps import Steps, steps_of
 from ir.plain.values import Given, Point, Values, refuse_behind
 from ir.program import Program
+from ir.ranges import integer_range, narrowest, state_ranges
 
 _MANY = 1024  # points for each of which there may be one thread
 _NARROW = 32  # iterations that are too few for a group to share
@@ -147,12 +148,20 @@ class _Arrays(_Loop):
         many = math.prod(self.program.axes[axis] for axis in self.points) >= _MANY
         self.shared = not (many and min(sizes.values()) < _NARROW and room <= _ROOM)
         self.place = GROUP if self.shared else THREAD
+        self.ranges = state_ranges(self.program, loop)
         self.halves = {p: sizes[p] for p in steps.early} if self.shared else {}
         sizes |= {position: 2 * size for position, size in self.halves.items()}
         self.arrays = {
-            position: values.array(stem, values.dtype(position), sizes[position], self.place)
+            position: values.array(stem, self._stored(position), sizes[position], self.place)
             for position, stem in kept
         }
+
+    def _stored(self, position: int) -> str:
+        """The type of an array's elements: as narrow as their numbers, where those are known."""
+        dtype = self.values.dtype(position)
+        if not self.shared:
+            return dtype
+        return narrowest(dtype, integer_range(self.program, position, self.ranges))
 
     def _size(self, axes: Sequence[str]) -> int:
         return math.prod(self.program.axes[axis] for axis in self.steps.group(axes))
@@ -225,7 +234,8 @@ class _Arrays(_Loop):
     def _move(self, block: Block, made: _Made, new: Array) -> None:
         def move(inner: Block, there: Point) -> None:
             where = self._index(made.like, there)
-            inner.add(Write(made.array.name, where, Element(new.name, where, new.dtype)))
+            dtype = self.values.dtype(made.like)
+            inner.add(Write(made.array.name, where, Element(new.name, where, dtype)))
 
         self._spread(block, self.program.nodes[made.like].axes, self.here, move)
 
@@ -243,7 +253,8 @@ class _Arrays(_Loop):
         return plus(times(half, self.halves[position]), own)
 
     def _element(self, position: int, array: Array, half: Scalar | None = None) -> Given:
-        return lambda _, at: Element(array.name, self._index(position, at, half), array.dtype)
+        dtype = self.values.dtype(position)
+        return lambda _, at: Element(array.name, self._index(position, at, half), dtype)
 
     def _spread(
         self, block: Block, axes: Sequence[str], at: Point, make: Callable[[Block, Point], None]

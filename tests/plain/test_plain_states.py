@@ -17,9 +17,10 @@ from ir.errors import ProgramError
 from ir.folding import argmax, cumulative, recur, scatter, top
 from ir.inputs import drawn_inputs
 from ir.plain.build import plain_kernel
-from ir.plain.code import PlainKernel
+from ir.plain.code import GROUP, PlainKernel
 from ir.plain.meaning import meaning
 from ir.program import Program
+from ir.registry import load_operator
 from tests.plain.judge import judge
 
 
@@ -300,3 +301,20 @@ def test_what_may_not_stand_behind_a_loop(kind: str) -> None:
     with pytest.raises(ProgramError, match=wanted):
         plain_kernel(program)
     judge(program)
+
+
+def test_states_of_whole_numbers_are_as_narrow_as_what_they_hold() -> None:
+    """Cells that are 0 or 1 are bytes, what counts three rows of any bytes is of two; a number that
+    grows with every step is as wide as it was."""
+    program = load_operator("life").build(m=6, n=7, steps=3)
+    kernel = plain_kernel(program)
+    found = {array.name: array.dtype for array in kernel.arrays if array.place == GROUP}
+    assert sorted(found.values()) == ["i16", "i8"]
+    judge(program)
+    g = Graph("growing")
+    t, i = g.axes(t=3, i=40)
+    x = g.state(t, (i,), g.input("X", (i,), "i8"))
+    g.output("Y", recur(x, x + x.at(i=i - 1, fill=0)), "i32", (i,))
+    grown = plain_kernel(g.program())
+    assert {array.dtype for array in grown.arrays if array.place == GROUP} == {"i32"}
+    judge(g.program())
