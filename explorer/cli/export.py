@@ -72,6 +72,7 @@ def export(
     each, and its function chooses by the shapes of its arrays. With --torch the folder becomes a
     Python package, whose function is an operator of torch for torch.compile and autograd.
     """
+    from explorer.exporter import find_linker
     from explorer.job import export_best
     from explorer.shapes.exporting import export_family
     from explorer.torch_export import export_package, export_package_family
@@ -94,6 +95,12 @@ def export(
         written = of_one(workload, out, schedule=chosen, store=records, name=name)
     for path in written:
         print(f"wrote {path}")
+    if any(path.suffix == ".o" for path in written) and find_linker() is None:
+        typer.echo(
+            "no shared library: no C compiler was found; install gcc or clang and export again, "
+            "or build it as the Python module says",
+            err=True,
+        )
 
 
 def _in_a_package(

@@ -24,7 +24,9 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT)}
 
 
-def test_tune_run_export(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tune_run_export(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The whole way: search, go on, rebuild, export, and use what was exported."""
     assert cli.invoke(["tune", *MATMUL, "--trials", "12"]) == cli.EXIT_DONE
     out = capsys.readouterr().out
@@ -52,6 +54,15 @@ def test_tune_run_export(store: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         _use(folder)
     assert cli.invoke(["export", *MATMUL, "--out", str(folder), "--name", "mine"]) == cli.EXIT_DONE
     assert "void mine(const float *A" in (folder / "mine.h").read_text()
+    capsys.readouterr()
+    monkeypatch.setattr("explorer.exporter.find_linker", lambda: None)
+    monkeypatch.setattr("explorer.exporters.library.find_linker", lambda: None)
+    alone = tmp_path / "alone"
+    assert cli.invoke(["export", *MATMUL, "--out", str(alone)]) == cli.EXIT_DONE
+    told = capsys.readouterr().err
+    assert told.startswith("no shared library: no C compiler was found; install gcc or clang")
+    assert (alone / "matmul.o").exists()
+    assert not list(alone.glob("*.so"))
 
 
 def _use(folder: Path) -> None:
