@@ -41,6 +41,7 @@ _SMALLEST = 8 << 20
 _READ = 0.25  # of the passes over what is made, those over what a sum of products reads
 _WINDOW = 0.125  # and those over what a window reads again
 _VAGUE = 0.5  # of an output's size: by how much
+_PROBE = 1 / 64  # of the means, that shows whether there are to be trials
 _LITTLE = 0.1  # of that size, up to which a trial tells how far it may be off
 _MANY = 0.1  # of its elements may be off where it is looked up by trial
 _BLIND = 0.5  # share of an output of which nothing is known that is too much to call it checked
@@ -120,10 +121,13 @@ class Recipe:
         say too little about the outputs.
         """
         from ir.inputs import drawn_inputs
+        from ir.loops import one_by_one
 
         inputs = drawn_inputs(self.program, self.seed * SETS + number, xp)
         given = means.of_set(number)
         program = self._evaluated(given)
+        if any(isinstance(node.op, Fold) for node in program.nodes) and not one_by_one(program):
+            given = self._for_trials(program, given, inputs, xp)
         means, picked = _afforded(program, given, self.seed * SETS + number, self.forms)
         read, where = inputs, xp
         if means is STEPPED:
@@ -142,6 +146,21 @@ class Recipe:
         }
         _refuse_blind(program, bounds)
         return Expected(inputs, bounds)
+
+    def _for_trials(
+        self, program: Program, means: Means, inputs: Mapping[str, Array], xp: Any
+    ) -> Means:
+        """The means of one evaluation; less where a few outputs show that there are to be as many
+        runs as trials take, each over what is evaluated."""
+        from ir.oracle import answers
+        from ir.perturbed import RUNS
+
+        few = replace(means, flops=_PROBE * means.flops, elements=_PROBE * means.elements)
+        _, picked = _afforded(program, few, self.seed, self.forms)
+        model = error_model(program, self.accumulations)
+        found = answers(program, inputs, model, picked, xp=xp, room=means.piece)
+        runs = 1 + RUNS if any(map(_is_vague, found.values())) else 1
+        return replace(means, flops=means.flops / runs, elements=means.elements / runs)
 
     def _evaluated(self, means: Means) -> Program:
         """The program, or the same with stored axes apart from those that are summed, where all of

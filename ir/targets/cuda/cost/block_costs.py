@@ -81,7 +81,10 @@ class BlockCosts:
         waves = blocks / resident / self.hardware["sms"]
         moved = self._moved(columns, tiles, own)
         asked = np.clip(self.kernel.reads.bytes(columns) / ASKED_BYTES, 1.0, 8.0)
-        busy = np.minimum(resident * threads * asked / 1024.0, 1.0) * np.minimum(waves, 1.0)
+        share = blocks / self.hardware["sms"]
+        together = np.minimum(resident, np.ceil(share))  # blocks of a processor at a time
+        busy = np.minimum(together * threads * asked / 1024.0, 1.0)
+        busy = busy * np.minimum(share / together, 1.0)
         traffic = moved / MEMORY_BYTES_PER_CLOCK / self.hardware["sms"] * self._hints(columns)
         work = self._work(tiles) / LANES_PER_CLOCK / self.hardware["sms"]
         shape = self.kernel.shape

@@ -316,8 +316,8 @@ class BlockKernel:
 
     def seeds(self) -> list[dict[str, Value]]:
         """Columns where sums run across lanes; squares where tensors are contiguous along different
-        axes; then rows spread over a block or a warp, whole where they fit, and walked; tiles
-        walked; neighbours that share what they read."""
+        axes; then rows spread over a block or a warp, whole where they fit, and walked, or one
+        after the other; tiles walked; neighbours that share what they read."""
         deep: dict[str, Value] = {AHEAD: 3}
         near: dict[str, Value] = {AHEAD: 1, WAITS: REGISTERS, PREFETCH: 1}
         found: list[tuple[dict[str, Value], Mapping[str, Value]]] = [
@@ -344,12 +344,23 @@ class BlockKernel:
                 (32, 8, True, {}), (1024, 32, True, {}),
             )
         ]  # fmt: skip
+        found += [(values, deep | {KEEP: True}) for values in self._rows_in_turn()]
         found += self._shared(found)
         found += [
             (values, {})
             for values in (*window_seeds(self), *paired_seeds(self), *product_seeds(self))
         ]
         return self._with_options(found)
+
+    def _rows_in_turn(self) -> list[dict[str, Value]]:
+        """Whole rows one after the other, where sums are along them and across them."""
+        lane, reduced = self.shape.lanes[0], self.shape.reduced
+        row = power_above(self.program.axes[lane])
+        if lane not in reduced or len(reduced) < 2:
+            return []
+        return [
+            self._seed(n, row // n, True) for n in (128, 256, 512) if WARP <= row // n * 8 <= 512
+        ]
 
     @property
     def _parts(self) -> tuple[int, ...]:
