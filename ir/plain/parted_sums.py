@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ir.merges import NAMED, merge_of
-from ir.plain.accesses import every, written
+from ir.plain.accesses import every, scalars_of, written
 from ir.plain.block import Names
 from ir.plain.code import (
     GROUP,
@@ -36,9 +36,12 @@ from ir.plain.code import (
 )
 from ir.plain.jammed import renamed
 from ir.plain.scalars import index, plus, times
+from ir.plain.strides import Walk, elements
 from ir.plain.sums import names_of
 
 FEW, RESULTS = 8, 256  # of a shared loop, beyond which lanes share what each sums, and threads
+COLUMNS = 1 << 15  # the same, of sums of columns, which no lanes can share
+LARGE = 1 << 22  # terms of all columns that are worth more threads than there are results
 LONG, LONGER = 128, 1 << 16  # terms that are worth parts, of few results and of more
 TERMS, AGAIN = 128, 32  # of a part, and of a sum of parts
 SHARED = 4096  # terms of a fold by all threads
@@ -57,17 +60,25 @@ def with_parted_sums(kernel: PlainKernel) -> PlainKernel:
 @dataclass(frozen=True, slots=True)
 class _Sum:
     """A nest of loops that adds to variables, which begin with 0: what is known ahead of it, the
-    loops, what one iteration does, and what is behind."""
+    loops, what one iteration does, and what is behind. `across`: neighbours are of other results,
+    as in columns of a matrix."""
 
     ahead: tuple[Let, ...]
     loops: tuple[tuple[Name, int], ...]
     body: tuple[Statement, ...]
     sums: tuple[Name, ...]
     behind: tuple[Statement, ...]
+    across: bool
 
     @property
     def terms(self) -> int:
         return prod(extent for _, extent in self.loops)
+
+    def worth(self, results: int) -> bool:
+        """Whether so many results leave most threads of a group without work."""
+        if results <= FEW or (results <= RESULTS and self.terms >= LONGER):
+            return True
+        return self.across and results * self.terms >= LARGE
 
 
 def _sum_of(spread: Spread) -> _Sum | None:
@@ -86,12 +97,23 @@ def _sum_of(spread: Spread) -> _Sum | None:
         )
         found = _Sum(
             tuple(s for name, s in begun.items() if name not in sums), loops, body, sums,
-            spread.body[place + 1 :],
+            spread.body[place + 1 :], _is_across(spread, loops, body),
         )  # fmt: skip
         changed = {s.name for s in every(found.behind) if isinstance(s, Assign)}
         apart = not changed & {s.name for s in found.ahead}
         return found if sums and zeros and apart and found.terms >= LONG else None
     return None
+
+
+def _is_across(
+    spread: Spread, loops: Sequence[tuple[Name, int]], body: Sequence[Statement]
+) -> bool:
+    """Whether terms read what lies beside the next result's, and not beside the next term's."""
+    lets = {s.name.name: s.value for s in (*spread.body, *body) if isinstance(s, Let)}
+    names = [loops[-1][0].name, *(name.name for name, _ in spread.variables[-1:])]
+    read = [e for s in every(body) for e in elements(scalars_of(s))]
+    strides = [tuple(Walk(name, lets).stride(e.index) for name in names) for e in read]
+    return any(own[1:] == (1,) and own[0] not in (0, 1) for own in strides)
 
 
 def _nest(loop: Loop) -> tuple[tuple[tuple[Name, int], ...], tuple[Statement, ...]]:
@@ -149,8 +171,8 @@ class _Maker:
 
     def _spread(self, spread: Spread) -> Iterator[Statement]:
         results = prod(extent for _, extent in spread.variables)
-        found = _sum_of(spread) if results <= RESULTS else None
-        if found is None or (results > FEW and found.terms < LONGER):
+        found = _sum_of(spread) if results <= COLUMNS else None
+        if found is None or not found.worth(results):
             yield spread
             return
         if results == 1 and found.terms <= SHARED:
@@ -197,7 +219,7 @@ class _Maker:
         while count > least:
             fewer = self._parts(count, AGAIN, ROOM // results)
             more = [self._array(name, results * fewer) for name in found.sums]
-            yield self._more(spread, found.sums, (arrays, count), (more, fewer))
+            yield self._more(spread, found, (arrays, count), (more, fewer))
             arrays, count = more, fewer
         if results == 1:
             yield from found.ahead
@@ -208,7 +230,7 @@ class _Maker:
             return
         at = Name(self.names.fresh("part"))
         loop = Loop(at, count, tuple(
-            _add(name, Element(array.name, self._place(spread, count, at), array.dtype))
+            _add(name, Element(array.name, self._place(spread, found, count, at), array.dtype))
             for name, array in zip(found.sums, arrays, strict=True)
         ))  # fmt: skip
         zeros = tuple(_zero(name) for name in found.sums)
@@ -230,14 +252,14 @@ class _Maker:
         loop = self._turns(found.terms, count, turn, number, body)
         zeros = tuple(_zero(name) for name in found.sums)
         writes = tuple(
-            Write(array.name, self._place(spread, count, part), name)
+            Write(array.name, self._place(spread, found, count, part), name)
             for name, array in zip(found.sums, arrays, strict=True)
         )
-        shared = Spread((*spread.variables, (part, count)), (*found.ahead, *zeros, loop, *writes))
-        return self._again(shared)
+        points = self._points(spread, found, (part, count))
+        return self._again(Spread(points, (*found.ahead, *zeros, loop, *writes)))
 
     def _more(
-        self, spread: Spread, sums: Sequence[Name], given: tuple[Sequence[Array], int],
+        self, spread: Spread, found: _Sum, given: tuple[Sequence[Array], int],
         made: tuple[Sequence[Array], int],
     ) -> Statement:  # fmt: skip
         """Of every part of the parts all of these, so many apart."""
@@ -245,16 +267,24 @@ class _Maker:
         part, turn, term = (Name(self.names.fresh(stem)) for stem in ("part", "turn", "term"))
         number = Let(term, plus(part, times(turn, fewer)))
         body = tuple(
-            _add(name, Element(array.name, self._place(spread, count, term), array.dtype))
-            for name, array in zip(sums, arrays, strict=True)
+            _add(name, Element(array.name, self._place(spread, found, count, term), array.dtype))
+            for name, array in zip(found.sums, arrays, strict=True)
         )
         loop = self._turns(count, fewer, turn, number, body)
         writes = tuple(
-            Write(array.name, self._place(spread, fewer, part), name)
-            for name, array in zip(sums, more, strict=True)
+            Write(array.name, self._place(spread, found, fewer, part), name)
+            for name, array in zip(found.sums, more, strict=True)
         )
-        zeros = tuple(_zero(name) for name in sums)
-        return self._again(Spread((*spread.variables, (part, fewer)), (*zeros, loop, *writes)))
+        zeros = tuple(_zero(name) for name in found.sums)
+        points = self._points(spread, found, (part, fewer))
+        return self._again(Spread(points, (*zeros, loop, *writes)))
+
+    @staticmethod
+    def _points(
+        spread: Spread, found: _Sum, part: tuple[Name, int]
+    ) -> tuple[tuple[Name, int], ...]:
+        """Results and parts, those last that are neighbours where terms lie."""
+        return (part, *spread.variables) if found.across else (*spread.variables, part)
 
     @staticmethod
     def _turns(
@@ -272,11 +302,13 @@ class _Maker:
         return array
 
     @staticmethod
-    def _place(spread: Spread, count: int, part: Scalar) -> Scalar:
+    def _place(spread: Spread, found: _Sum, count: int, part: Scalar) -> Scalar:
         """Where a part of a result is."""
         own: Scalar = index(0)
         for name, extent in spread.variables:
             own = plus(times(own, extent), name)
+        if found.across:
+            return plus(times(part, prod(extent for _, extent in spread.variables)), own)
         return plus(times(own, count), part)
 
     def _again(self, statement: Statement) -> Statement:

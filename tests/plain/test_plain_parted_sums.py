@@ -93,3 +93,22 @@ def test_what_lanes_can_share_is_left_to_them() -> None:
     sums = [s for s in every(found.body) if isinstance(s, Spread) and s.variables]
     assert any(s.variables[-1][1] == 64 for s in sums)
     assert not any(array.name.startswith("parts") for array in found.arrays)
+
+
+def test_columns_of_a_large_matrix_have_more_threads_than_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neighbours in a line are different threads', in each part; rows are left to lanes."""
+    for name, value in {"TERMS": 20, "AGAIN": 4, "LARGE": 1 << 13}.items():
+        monkeypatch.setattr(parted_sums, name, value)
+    g = Graph("both")
+    t, i, j = g.axes(t=2, i=150, j=90)
+    k = g.input("K", (i, j), "f32")
+    v = g.state(t, (j,), 1.0)
+    u = contract(k, v, j) * 0.01
+    g.output("v", recur(v, contract(k, u, i) * 0.01))
+    kernel = same(g.program())
+    (first, *_) = (array for array in kernel.arrays if array.name.startswith("parts"))
+    assert first.size == 90 * 10
+    dealt = [s for s in every(kernel.body) if isinstance(s, Spread) and len(s.variables) == 2]
+    assert {s.variables[-1][1] for s in dealt} == {90}
