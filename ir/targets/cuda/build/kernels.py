@@ -37,6 +37,7 @@ from ir.targets.cuda.grid.overlap import NAME, PREFETCH, early_decision, starts_
 from ir.targets.cuda.launch import Launch, placed, plan_json
 from ir.targets.cuda.prelude import prelude_text
 from ir.targets.cuda.seeds.few_rows import few_rows_seeds
+from ir.targets.cuda.seeds.split_seeds import filling
 from ir.targets.cuda.space.block import BlockKernel
 from ir.targets.cuda.space.cluster_rules import exchange_fits
 from ir.targets.cuda.space.mma import MmaKernel
@@ -368,9 +369,14 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
         joined += [{**values, **late} for values in joined]
     choices = choices_of(program, kernels)
     computed = isinstance(kernels[0], TensorKernel) and kernels[0].roles.computed
-    some = joined[:6] if computed else _small(kernels[0], joined)
-    splits = [{**values, "split": c} for c in choices[1:] for values in some]
-    splits = splits[:: max(1, len(splits) // (12 if computed else 8))]
+    splits = [
+        {**values, "split": c}
+        for c in choices[1:]
+        for values in (
+            joined[:6] if computed else filling(kernels[0], joined, int(c.partition(":")[2]))
+        )
+    ]
+    splits = splits[:: max(1, len(splits) // 12)]
     if len(choices) > 1 and _merge(program, kernels, choices[1].partition(":")[0]) is not None:
         splits += [
             {**values, MERGE: way} for way in (LAST, ATOMICS, TURNSTILE) for values in splits
@@ -381,12 +387,6 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
         asking = dict.fromkeys(_asking(kernels[0]), 2)
         splits += [{**values, **asking} for values in joined[:4] if asking]
     return tuple(few + joined + splits)
-
-
-def _small(kernel: AnyKernel, seeds: list[dict[str, Value]]) -> list[dict[str, Value]]:
-    """Seeds whose tiles leave processors without work: of one consumer, where there is a choice."""
-    alone = [values for values in seeds if values.get(kernel.name("consumers")) == 1]
-    return (alone or seeds[8:])[:4]
 
 
 def _asking(kernel: AnyKernel) -> list[str]:

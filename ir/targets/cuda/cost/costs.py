@@ -286,9 +286,11 @@ class TensorCosts(TensorStreams):
         return float(sum(dtype_of(node.dtype).bytes for node in stores))
 
     def _from_memory(self, columns: Columns, rows: Array, wide: Array, tiles: Array) -> Array:
-        """Bytes from memory: operands again for every wave that L2 does not hold together."""
-        length = self._length()
-        in_flight = np.minimum(tiles, float(self.hardware["sms"]))
+        """Bytes from memory: operands again for every wave that L2 does not hold together. Tiles of
+        different parts of a sum read nothing in common, and of each operand a part."""
+        together, parts = np.minimum(tiles, float(self.hardware["sms"])), self.parts(columns)
+        in_flight = np.maximum(together / parts, 1.0)  # of one part
+        length = self._length() * together / in_flight / parts
         raster = np.abs(columns.lookup(self.name("raster"), _GROUPS))
         across = columns.lookup(self.name("raster"), _ACROSS)
         raster = np.where(
@@ -302,10 +304,11 @@ class TensorCosts(TensorStreams):
         operands = self._in_flight(columns, rows, wide, in_flight, deep)
         wave = operands * length
         fits = wave <= 0.7 * self.hardware["l2_bytes"]
-        again = np.ceil(tiles / in_flight) * wave
+        again = np.ceil(tiles / together) * wave
         least = float(self.moved)
         most = 8 * least if not self.roles.batch else 64 * least
-        return np.where(fits, np.minimum(again, 2 * least), np.minimum(again, most)) + least
+        found = np.where(fits, np.minimum(again, 2 * least), np.minimum(again, most)) + least
+        return np.asarray(found)
 
     def _grid_tiles(self, columns: Columns) -> tuple[Array, Array]:
         """Tiles along the rows and along the columns that the raster goes over."""
