@@ -147,8 +147,8 @@ def sampled(
 
 
 def _alone(program: Program, coordinates: Mapping[str, Array]) -> str:
-    """The longest axis that all that is computed has, and along which nothing is reduced, moved or
-    stepped; empty where there is none. What lacks it would have one rounding for all copies."""
+    """The longest axis that all that is computed or stored has, and along which nothing is reduced,
+    moved or stepped; empty where there is none. What lacks it would have one rounding for all."""
     plain = Load | Map | Cast | Store | Reduce | Contract | Before | Recur
     bound = {*reduced_axes(program), *stepped_axes(program)}
     for node in program.nodes:
@@ -163,7 +163,8 @@ def _alone(program: Program, coordinates: Mapping[str, Array]) -> str:
         {*node.axes} for node in program.nodes
         if not isinstance(node.op, Load | Constant | Iota) and is_float(node.dtype)
     ]  # fmt: skip
-    free = set.intersection(*computed) - bound if computed else set[str]()
+    stored = [{*store.axes} for _, store in program.stores()]
+    free = set.intersection(*computed, *stored) - bound if computed else set[str]()
     return max(sorted(free), key=lambda axis: len(coordinates[axis]), default="")
 
 

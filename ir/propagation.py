@@ -47,7 +47,7 @@ def shared(error: Error) -> Error:
     return Error(reach(error))
 
 
-def _sum(left: Error | None, right: Error | None) -> Error | None:
+def both(left: Error | None, right: Error | None) -> Error | None:
     if left is None or right is None:
         return left or right
     return Error(left.wide + right.wide, left.spread + right.spread)
@@ -88,7 +88,7 @@ def mapped(
                 least = floors[place] if floors else -math.inf
                 gap = _gap(row, meaning or row.meaning, values, places, size, result.array, least)
                 moved = _moved(gap, error, result.array)
-            found = _sum(found, moved)
+            found = both(found, moved)
     return found
 
 
@@ -244,13 +244,13 @@ def converted(arg: TileArray, result: TileArray, source: str, dtype: str) -> Err
     if dtype in STEPPED or not is_float(dtype):
         return _stepped(arg, result, dtype) if is_float(source) else arg.error
     if not is_float(source) or arg.error is None:
-        return _sum(arg.error, _unheld(arg.array, source, dtype))
+        return both(arg.error, _unheld(arg.array, source, dtype))
     narrower = FORMATS[dtype].precision < FORMATS[source].precision
     if not narrower:
         return arg.error
     off = reach(arg.error)
     kept = _saturated(arg.array, off, arg.error, dtype)
-    return _sum(kept, rounded_to(arg.array, dtype, off))
+    return both(kept, rounded_to(arg.array, dtype, off))
 
 
 def _saturated(value: Array, off: Amount, error: Error, dtype: str) -> Error:
@@ -319,20 +319,20 @@ def contracted(
         squares = product_sum(_squared(left), _squared(right), over).aligned(result.axes)
         way = model.accumulation(types[0].dtype, types[1].dtype, acc)
         found = accumulated(np.sqrt(squares), np.abs(result.array), terms, way)
-        found = _sum(Error(_lost(result.array, acc)), found)
+        found = both(Error(_lost(result.array, acc)), found)
         if "tf32" in (types[0].dtype, types[1].dtype):  # truncated where read: all shrink
-            found = _sum(found, Error(2.0**-10 * np.abs(result.array)))
+            found = both(found, Error(2.0**-10 * np.abs(result.array)))
     first = _brought(left, right, result.axes, over)
     square = args[0] is args[1]  # each of its operands brings the same
     second = first if square else _brought(right, left, result.axes, over)
-    return _sum(_sum(found, first), second)
+    return both(both(found, first), second)
 
 
 def _as_read(tile: TileArray, dtype: str) -> TileArray:
     """An operand of products, with the error of reading it."""
     if dtype != "tf32":
         return tile
-    return TileArray(tile.axes, tile.array, _sum(tile.error, rounded_to(tile.array, dtype)))
+    return TileArray(tile.axes, tile.array, both(tile.error, rounded_to(tile.array, dtype)))
 
 
 def _squared(tile: TileArray) -> TileArray:
@@ -445,7 +445,7 @@ def reduced(
         0.0 if _none(amount) else (amount + room).sum(axis=where)
         for amount in (arg.error.wide, arg.error.spread)
     )
-    return _sum(found, Error(*parts))
+    return both(found, Error(*parts))
 
 
 def running_sum(
@@ -470,7 +470,7 @@ def running_sum(
         found = accumulated(np.sqrt(squares), np.abs(result.array), terms, way)
     if arg.error is None:
         return found
-    return _sum(found, Error(summed(arg.error.wide), summed(arg.error.spread)))
+    return both(found, Error(summed(arg.error.wide), summed(arg.error.spread)))
 
 
 def _extreme(kind: str, arg: TileArray, result: TileArray, where: tuple[int, ...]) -> Error | None:

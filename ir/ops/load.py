@@ -10,7 +10,7 @@ import numpy as np
 
 from ir.dtypes import dtype_of, to_float
 from ir.errors import ProgramError
-from ir.ops.base import Array, Environment, Error, Scope, TileArray, TileType
+from ir.ops.base import Amount, Array, Environment, Error, Scope, TileArray, TileType
 from ir.propagation import reach
 from ir.roundoff import ErrorModel
 
@@ -108,7 +108,7 @@ class Load:
         for arg in args:
             error = arg.error_over(result.axes)
             if error is not None:
-                doubt = np.where(reach(error) > 0, np.inf, 0.0)
+                doubt = in_doubt(error)
                 found = Error(doubt if found is None else doubt + found.wide)
         return found
 
@@ -209,6 +209,14 @@ def _positions(index: Index, env: Environment) -> Array:
         along = env.coordinates[axis].astype(np.int64) * coefficient
         found = (found[:, None] + along).reshape(-1)
     return found
+
+
+def in_doubt(error: Error) -> Amount:
+    """Any error where an index with this one may be another."""
+    off = reach(error)
+    if isinstance(off, float):
+        return np.inf if off > 0 else 0.0
+    return np.where(off > 0, np.inf, 0.0)
 
 
 def are_neighbours(position: Array) -> bool:

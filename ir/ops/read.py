@@ -11,8 +11,7 @@ import numpy as np
 from ir.dtypes import dtype_of
 from ir.errors import ProgramError
 from ir.ops.base import Amount, Array, Environment, Error, Scope, TileArray, TileType
-from ir.ops.load import Index
-from ir.propagation import reach
+from ir.ops.load import Index, in_doubt
 from ir.roundoff import ErrorModel
 
 
@@ -94,7 +93,7 @@ class Read:
         for arg in args[1:]:
             error = arg.error_over(result.axes)
             if error is not None:
-                doubt = np.where(reach(error) > 0, np.inf, 0.0)
+                doubt = in_doubt(error)
                 found = Error(doubt) if found is None else Error(doubt + found.wide, found.spread)
         return found
 

@@ -13,7 +13,7 @@ from ir.errors import ProgramError
 from ir.ops.base import Array, Environment, Error, Scope, TileArray, TileType, volume
 from ir.ops.load import Index
 from ir.ops.read import is_itself
-from ir.propagation import accumulated, reach
+from ir.propagation import accumulated, both, reach
 from ir.roundoff import ErrorModel
 from ir.scalar import COMBINES
 
@@ -123,7 +123,7 @@ class Scatter:
 
         if self.kind != "sum":
             return None if own is None else Error(sent("max", reach(own)))
-        found = Error(0.0, 0.0)
+        found: Error | None = None
         if is_float(dtype):
             with np.errstate(all="ignore"):
                 root = np.sqrt(sent("sum", np.square(value)))
@@ -131,7 +131,7 @@ class Scatter:
             found = accumulated(root, np.abs(result.array), sent("sum", 1.0), way)
         if own is None:
             return found
-        return Error(found.wide + sent("sum", own.wide), found.spread + sent("sum", own.spread))
+        return both(found, Error(sent("sum", own.wide), sent("sum", own.spread)))
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return volume(scope, self.sources(args))
