@@ -126,7 +126,8 @@ class Recipe:
         inputs = drawn_inputs(self.program, self.seed * SETS + number, xp)
         given = means.of_set(number)
         program = self._evaluated(given)
-        if any(isinstance(node.op, Fold) for node in program.nodes) and not one_by_one(program):
+        folds = any(isinstance(n.op, Fold) and is_float(n.dtype) for n in program.nodes)
+        if folds and not one_by_one(program):
             given = self._for_trials(program, given, inputs, xp)
         means, picked = _afforded(program, given, self.seed * SETS + number, self.forms)
         read, where = inputs, xp

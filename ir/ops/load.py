@@ -10,7 +10,7 @@ import numpy as np
 
 from ir.dtypes import dtype_of, to_float
 from ir.errors import ProgramError
-from ir.ops.base import Amount, Array, Environment, Error, Scope, TileArray, TileType
+from ir.ops.base import Amount, Array, Environment, Error, Scope, TileArray, TileType, aligned
 from ir.propagation import reach
 from ir.roundoff import ErrorModel
 
@@ -113,24 +113,54 @@ class Load:
         return found
 
     def _looked_up(self, args: Sequence[TileArray], env: Environment) -> TileArray:
-        """Any case, by arrays of indices."""
+        """Any case: slices where rows of neighbours are read, arrays of indices elsewhere."""
         spec = env.scope.tensors[self.tensor]
-        types = [TileType(arg.axes, "i64") for arg in args]
-        axes = self.infer(types, env.scope).axes
-        subscripts, inside = [], env.xp.ones((1,) * len(axes), dtype=bool)
-        for index, extent in zip(self.index, spec.shape, strict=True):
-            position = self._position(index, axes, args, env)
-            inside = inside & (position >= 0) & (position < extent)
-            subscripts.append(np.clip(position, 0, extent - 1))
+        axes = self.infer([TileType(arg.axes, "i64") for arg in args], env.scope).axes
+        shape = tuple(len(env.coordinates[axis]) for axis in axes)
         source = env.arrays[self.tensor].reshape(spec.shape)
         if not source.size and self.fill is not None:
-            shape = tuple(len(env.coordinates[axis]) for axis in axes)
             return TileArray(axes, env.xp.full(shape, self.fill))
+        rows = self._rows(args, env)
+        rest = tuple(axis for axis in axes if axis not in rows.values())
+        subscripts: list[slice | Array] = []
+        inside: Array = env.xp.ones((1,) * len(rest), dtype=bool)
+        for dim, (index, extent) in enumerate(zip(self.index, spec.shape, strict=True)):
+            if dim in rows:
+                first = int(env.coordinates[rows[dim]][0]) + index.constant
+                subscripts.append(slice(first, first + len(env.coordinates[rows[dim]])))
+                continue
+            position = self._position(index, rest, args, env)
+            inside = inside & (position >= 0) & (position < extent)
+            subscripts.append(np.clip(position, 0, extent - 1))
         values = to_float(source[tuple(subscripts)] if subscripts else source[()], spec.dtype)
+        told = [dim for dim in range(len(self.index)) if dim not in rows]
+        beside = (
+            told == list(range(told[0], told[-1] + 1)) if told else True
+        )  # else theirs go first
+        before = tuple(axis for dim, axis in rows.items() if told and beside and dim < told[0])
+        found = (*before, *rest, *(axis for axis in rows.values() if axis not in before))
         if self.fill is not None:
-            values = np.where(inside, values, self.fill)
-        shape = tuple(len(env.coordinates[axis]) for axis in axes)
-        return TileArray(axes, np.broadcast_to(values, shape))
+            values = np.where(aligned(inside, rest, found), values, self.fill)
+        return TileArray(
+            found, np.broadcast_to(values, [shape[axes.index(axis)] for axis in found])
+        )
+
+    def _rows(self, args: Sequence[TileArray], env: Environment) -> dict[int, str]:
+        """The dimensions of which neighbours are read, all inside, along an axis of its own."""
+        others = [axis for arg in args for axis in arg.axes]
+        others += [axis for index in self.index for axis, _ in index.terms]
+        rows: dict[int, str] = {}
+        spec = env.scope.tensors[self.tensor]
+        for dim, (index, extent) in enumerate(zip(self.index, spec.shape, strict=True)):
+            if index.gather is not None or len(index.terms) != 1:
+                continue
+            (axis, factor), position = index.terms[0], env.coordinates[index.terms[0][0]]
+            alone = factor == 1 and others.count(axis) == 1
+            if not alone or not len(position) or not are_neighbours(position):
+                continue
+            if position[0] + index.constant >= 0 and position[-1] + index.constant < extent:
+                rows[dim] = axis
+        return rows
 
     def _sliced(self, args: Sequence[TileArray], env: Environment) -> TileArray | None:
         """The common case, without index arrays: one axis per dimension, all indices inside."""

@@ -92,7 +92,9 @@ def _matmul(a: Array, b: Array) -> Array:
 
 
 def _times(a: Array, b: Array) -> Array:
-    product: Array = a @ b  # the operator: other array libraries do not take np.matmul
+    # by the operator, for other array libraries do not take np.matmul; a device's is at its best
+    # without a batch
+    product: Array = (a[0] @ b[0])[None] if len(a) == 1 else a @ b
     return product
 
 

@@ -32,9 +32,11 @@ from ir import (
 from ir.ops.base import TileArray
 from ir.ops.product import product_sum
 from ir.scalar import scalar_function
+from ir.values import indices
 from tests.ir.programs import programs
 
 Array = np.ndarray[Any, Any]
+_OWN = ("row", "moved", "both")  # ways to look up that have an axis of their own
 
 
 def _inputs(program: Program, seed: int = 0) -> dict[str, Array]:
@@ -295,3 +297,30 @@ def test_a_loop_may_be_asked_for_its_first_steps_alone() -> None:
     np.testing.assert_allclose(evaluate(long, inputs)["S"], state)
     with pytest.raises(UsageError, match="cannot restrict axis 't'"):
         evaluate(long, inputs, {"t": np.arange(3, 70)})
+
+
+@given(st.lists(st.sampled_from(["row", "moved", "told", "both", "same"]), min_size=4, max_size=4))
+@settings(max_examples=100, deadline=None)
+def test_lookups_along_any_dimensions_are_indexing(ways: list[str]) -> None:
+    """Rows of neighbours, some of them outside, and rows that a tile names, side by side or not."""
+    g = Graph("lookup")
+    s = g.axis("s", 5)
+    named = g.input("named", (s,), "i32", indices(6))
+    pool = g.tensor("pool", (6, 6, 6, 6), "f32", fill=-1.0)
+    own = {place: g.axis(f"a{place}", 6) for place, way in enumerate(ways) if way in _OWN}
+    said: dict[str, Any] = {"told": lambda _: named, "same": lambda _: s, "row": lambda a: a}
+    said |= {"moved": lambda a: a + 2, "both": lambda a: a + named}
+    index = tuple(said[way](own.get(place)) for place, way in enumerate(ways))
+    g.output("Y", pool[index], dims=(s, *own.values()))
+    program = g.program()
+    inputs = _inputs(program)
+    grid = np.indices((5, *(6 for _ in own)))
+    along = dict(zip(own, grid[1:], strict=True))
+    meant: dict[str, Any] = {"told": lambda _: inputs["named"][grid[0]], "same": lambda _: grid[0]}
+    meant |= {"row": lambda a: a, "moved": lambda a: a + 2}
+    meant |= {"both": lambda a: a + inputs["named"][grid[0]]}
+    places = [meant[way](along.get(place)) for place, way in enumerate(ways)]
+    outside = np.any([place > 5 for place in places], axis=0)
+    wanted = inputs["pool"][tuple(np.minimum(place, 5) for place in places)]
+    found = evaluate(program, inputs)["Y"]
+    np.testing.assert_array_equal(found, np.where(outside, np.float32(-1), wanted))
