@@ -297,7 +297,7 @@ def main() -> None:
     words.add_argument("--readme", type=Path, default=HERE / "README.md")
     settings = words.parse_args()
     head, rows = merged(settings.files)
-    settings.readme.write_text(page(head, rows, HERE / "NOTES.md"))
+    settings.readme.write_text(page(head, rows, settings.readme.parent / "NOTES.md"))
 
 
 if __name__ == "__main__":
