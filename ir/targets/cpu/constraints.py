@@ -190,21 +190,22 @@ class Constraints:
         name, most = shape.stage.name, self.decisions.vector.registers
         count = len(shape.stage.accumulators)
         rows, vectors = f"rows.{name}", f"vectors.{name}"
+        moved = any(dot.moved for dot in shape.instructions)
 
         def need(r: Any, v: Any, sums: Any) -> Any:  # sums of the lanes beside, and a constant
             return count * r * v + v + (1 if shape.product else 2) + sums * (count * v + 1)
 
         def check(columns: Columns) -> Any:
             sums: Any = False
-            if f"micro.{name}" in self.names:  # where lanes are outside, once for all rows
+            if moved and f"micro.{name}" in self.names:  # where lanes are outside, once for all
                 sums = self._using(columns, shape, lambda dot: dot.moved)
                 sums &= columns.is_(f"micro.{name}", "lanes")
             needed = need(columns[rows], columns[vectors], sums)
             return (needed <= most) | self._tile_mask(columns, shape)
 
         def said(s: Mapping[str, Any]) -> str:
-            moved = dot_row(str(s.get(f"instruction.{name}", "fma"))).moved
-            sums = moved and s.get(f"micro.{name}") == "lanes"
+            sums = dot_row(str(s.get(f"instruction.{name}", "fma"))).moved
+            sums = sums and s.get(f"micro.{name}") == "lanes"
             return f"{need(s[rows], s[vectors], sums)} needed, {most} there"
 
         self.add(
