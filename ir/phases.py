@@ -81,6 +81,8 @@ class _Phases:
             self.level(position)
         self.groups = list(self._groups())
         self._delay()
+        reads = (node.args[0] for node in self.nodes if isinstance(node.op, Read))
+        self.read = {arg for arg in reads if not self.is_plain(arg)}  # at other points
         self.kept = self._kept()
         self.temps: dict[int, TensorSpec] = {}  # what is in memory by now
         self._count = 0
@@ -171,14 +173,11 @@ class _Phases:
 
     def _kept(self) -> set[int]:
         """Values that are not plain and have to be in memory."""
-        found: set[int] = set()
+        found = set(self.read)
         for position, node in enumerate(self.nodes):
-            for slot, arg in enumerate(node.args):
-                if self.is_plain(arg):
-                    continue
-                if isinstance(node.op, Read) and slot == 0:
-                    found.add(arg)
-                elif self.level(position) > self.level(arg) and not self.light(arg):
+            for arg in node.args:
+                late = self.level(position) > self.level(arg)
+                if late and not self.is_plain(arg) and not self.light(arg):
                     found |= self._for_later(arg)
         return found
 
@@ -190,7 +189,8 @@ class _Phases:
             made_of = [self._for_later(arg) for arg in node.args if not self.light(arg)]
             found = frozenset().union(*made_of) if isinstance(node.op, _LIGHT) else itself
             less = sum(map(self._bytes, found)) < self._bytes(position)
-            self._laters[position] = found if less else itself
+            there = position in self.read  # itself, in any case
+            self._laters[position] = found if less and not there else itself
         return self._laters[position]
 
     def _bytes(self, position: int) -> int:

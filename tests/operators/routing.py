@@ -88,6 +88,11 @@ CASES = (
     ),
     Case("moe_gate", _GROUPED | {"scores": "sigmoid", "bias": True, "scale": 2.5}, _gate),
     Case("moe_gate", _GROUPED, _gate),
+    Case(
+        "moe_gate",
+        {"tokens": 65, "experts": 23, "chosen": 19, "bias": True, "renormalise": False},
+        _gate,
+    ),
     Case("expert_histogram", _SLOTS, _histogram),
     Case("moe_positions", _SLOTS, _positions),
     Case("moe_permute", _SLOTS | {"d": 5, "dtype": "bf16"}, _permute),

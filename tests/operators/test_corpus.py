@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ir import load_operator, operator_names, operators
+from ir.phases import phases_of
 from tests import operators as tables
 from tests.emulator.emulate import compiler
 from tests.operators.contract import (
@@ -73,6 +74,16 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @every_case
 def test_the_oracle_says_what_the_reference_says(case: Case) -> None:
     check_meaning(case)
+
+
+@every_case
+def test_phases_write_what_is_read(case: Case) -> None:
+    program = load_operator(case.operator).build(**case.arguments)
+    phases = phases_of(program)
+    own = {spec.name for spec in program.outputs}
+    for number, phase in enumerate(phases):
+        read = {spec.name for later in phases[number + 1 :] for spec in later.program.inputs}
+        assert {spec.name for spec in phase.program.outputs} <= own | read
 
 
 @pytest.mark.usefixtures("store")
