@@ -15,6 +15,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ ODD = (1, 2, 3, 5, 7, 9, 13, 15, 17, 19, 23, 29, 31, 33, 37, 41, 47, 53, 63, 65,
 TYPES = ("f32", "f32", "bf16", "f16", "i8", "f64", "e4m3")
 FLOPS, BYTES = 3_000_000, 1 << 20  # of one run of a case, at most
 SETS = 3  # of inputs, for each program
+_ATTEMPTS = 200  # with odd extents alone
 _FILL = 0x5A
 
 
@@ -64,10 +66,12 @@ class Told:
 
 
 def draw_case(operator: Operator, rng: np.random.Generator) -> Case:
-    """A small program of `operator`, whatever its signature allows."""
-    while True:
+    """A small program of `operator`, whatever its signature allows: where it refuses odd extents,
+    some of them are multiples."""
+    for attempt in count():
+        odd = ODD if attempt < _ATTEMPTS else (*ODD, *(4 * extent for extent in ODD))
         arguments = {
-            name: _argument(parameter, rng) for name, parameter in operator.parameters.items()
+            name: _argument(parameter, rng, odd) for name, parameter in operator.parameters.items()
         }
         given = {name: value for name, value in arguments.items() if value is not None}
         try:
@@ -78,14 +82,15 @@ def draw_case(operator: Operator, rng: np.random.Generator) -> Case:
             case = case_of(operator.name, given, program, rng)
             if case is not None:
                 return case
+    raise AssertionError("attempts have no end")
 
 
-def _argument(parameter: Any, rng: np.random.Generator) -> Any:
+def _argument(parameter: Any, rng: np.random.Generator, odd: Sequence[int]) -> Any:
     """A value by annotation; None leaves the default."""
     kind, required = parameter.annotation, parameter.default is parameter.empty
     if kind in (int, "int"):
         if required:
-            return int(rng.choice(ODD))
+            return int(rng.choice(odd))
         return int(rng.choice((1, 2, 3, 17))) if rng.random() < 0.25 else None
     if kind in (bool, "bool"):
         return bool(rng.random() < 0.5)
