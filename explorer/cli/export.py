@@ -72,7 +72,6 @@ def export(
     each, and its function chooses by the shapes of its arrays. With --torch the folder becomes a
     Python package, whose function is an operator of torch for torch.compile and autograd.
     """
-    from explorer.exporter import find_linker
     from explorer.job import export_best
     from explorer.shapes.exporting import export_family
     from explorer.torch_export import export_package, export_package_family
@@ -93,6 +92,13 @@ def export(
         chosen = read_schedule(schedule) if schedule else None
         of_one = _in_a_package(export_package, backward, build) if torch else export_best
         written = of_one(workload, out, schedule=chosen, store=records, name=name)
+    _tell(written)
+
+
+def _tell(written: Sequence[Path]) -> None:
+    """The files, and what is missing among them."""
+    from explorer.exporter import find_linker
+
     for path in written:
         print(f"wrote {path}")
     if any(path.suffix == ".o" for path in written) and find_linker() is None:
