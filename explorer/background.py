@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from explorer.interrupts import ends_at_once, raises_from_now
 from explorer.plan import Plan
 from ir.errors import TilewrightError
 
@@ -24,7 +25,7 @@ _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); " + (
     "from explorer.background import main; sys.exit(main())"
 )
 _LOOK = 0.5  # seconds between looks for the program that wants it
-_GRACE = 30.0  # seconds in which an interrupted search ends
+_GRACE = 60.0  # seconds in which an interrupted search ends
 _LONGEST = 2000  # characters that are told of what it said
 _FAILED = 1
 
@@ -75,8 +76,11 @@ class BackgroundSearch:
 def main() -> int:
     """Do what standard input says: JSON of a plan, a store, and the process that wants it."""
     facts = json.load(sys.stdin)
+    ends_at_once()
     threading.Thread(target=_follow, args=(facts["parent"],), daemon=True).start()
     from explorer.job import run_plan, single
+
+    raises_from_now()
 
     try:
         single(run_plan(Plan.from_json(facts["plan"]), store=facts["store"]))

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from explorer.cli.plain import shown_plainly
+from explorer.interrupts import EXIT_INTERRUPTED as EXIT_INTERRUPTED
 
 _BLAS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 _ALLOCATIONS = 100_000  # between two looks for garbage: imports leave none, and take long enough
@@ -21,7 +22,6 @@ EXIT_NOTHING = 3
 EXIT_TARGET = 6
 EXIT_LOST = 7
 EXIT_STORE = 8
-EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
@@ -31,8 +31,8 @@ def main() -> None:
     gc.set_threshold(_ALLOCATIONS)
     try:
         from explorer.cli.boot import boot_for
-        from explorer.cli.interrupt import ends_at_once, ignored_from_now
         from explorer.cli.streams import open_missing
+        from explorer.interrupts import ends_at_once, ignored_from_now
 
         ends_at_once()  # until a verb has something to keep
         if open_missing():

@@ -68,7 +68,7 @@ class _Root(Verbs):
         return sorted(super().list_commands(ctx), key=VERBS.index)
 
     def invoke(self, ctx: Any) -> Any:
-        from explorer.cli.interrupt import raises_from_now
+        from explorer.interrupts import raises_from_now
 
         raises_from_now()
         try:

@@ -291,8 +291,8 @@ def _run(
     machines: Machines | None,
 ) -> tuple[PlanResult, Sequence[Workload]]:
     """Run a plan with its display; what was found, and of what."""
-    from explorer.cli.interrupt import second_one_quits
     from explorer.cli.progress import Silence
+    from explorer.interrupts import second_one_quits
     from explorer.job import run_plan
     from explorer.turns import prepare
 

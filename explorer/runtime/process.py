@@ -98,6 +98,7 @@ class ProcessServer:
         names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
         self._environment = os.environ | dict.fromkeys(names, str(threads))
         self._lock = threading.Lock()
+        self._number = 0  # of the last request
         self._lost = 0  # servers in a row that gave no answer
         self._booted = False  # whether the one that runs has answered
         self._answered = False  # whether one ever has
@@ -138,7 +139,7 @@ class ProcessServer:
         with self._lock:
             while True:
                 try:
-                    return self._asked(FRAME.pack(SPAWN, 0), channel, errors), self.generation
+                    return self._asked(SPAWN, 0, channel, errors), self.generation
                 except _NoAnswer as error:
                     self._replace(str(error))
 
@@ -148,7 +149,7 @@ class ProcessServer:
             if generation != self.generation or not self.alive:
                 return None
             try:
-                return self._asked(FRAME.pack(END, pid))
+                return self._asked(END, pid)
             except _NoAnswer:
                 self._kill()
                 return None
@@ -163,26 +164,30 @@ class ProcessServer:
             raise kind(f"the process server {why}; another one would not do better: {HELP}")
         self._boot()
 
-    def _asked(self, frame: bytes, *descriptors: int) -> int:
+    def _asked(self, verb: bytes, value: int, *descriptors: int) -> int:
         """The answer to a request; raises _NoAnswer."""
         timeout = ANSWER_DEADLINE if self._booted else BOOT_DEADLINE
+        self._number += 1
         try:
             self._channel.settimeout(timeout)
-            socket.send_fds(self._channel, [frame], descriptors)
-            data = self._answer()
-            while data[:1] not in (b"", frame[:1]):  # left by a request that Ctrl-C interrupted
-                data = self._answer()
+            socket.send_fds(self._channel, [FRAME.pack(verb, self._number, value)], descriptors)
+            number, answer = self._answer()
+            while number != self._number:  # left by a request that Ctrl-C interrupted
+                number, answer = self._answer()
         except TimeoutError:
             raise _NoAnswer(f"did not answer within {timeout:.3g} s") from None
         except OSError:
-            data = b""
-        if len(data) < FRAME.size:
-            raise _NoAnswer("is gone")
+            raise _NoAnswer("is gone") from None
         self._booted, self._answered, self._lost = True, True, 0
-        return int(FRAME.unpack(data)[1])
+        return answer
 
-    def _answer(self) -> bytes:
-        return self._channel.recv(FRAME.size, socket.MSG_WAITALL)
+    def _answer(self) -> tuple[int, int]:
+        """The number of a request, and what is answered to it; raises OSError."""
+        data = self._channel.recv(FRAME.size, socket.MSG_WAITALL)
+        if len(data) < FRAME.size:
+            raise ConnectionResetError
+        _, number, answer = FRAME.unpack(data)
+        return number, answer
 
     def _kill(self) -> None:
         """End the process, whatever state it is in; its workers die with it."""

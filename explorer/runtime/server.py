@@ -25,10 +25,11 @@ from typing import Any, NoReturn
 
 from explorer.runtime import wire
 from explorer.runtime.base import get_runtime
-from explorer.runtime.wire import END, FRAME, SPAWN
+from explorer.runtime.wire import FRAME, SPAWN
 
 _LARGEST_FILE = 1 << 36  # inputs of the largest workloads; a kernel that writes on is still stopped
 _PR_SET_PDEATHSIG = 1
+_ended: dict[int, int] = {}  # wait statuses of workers that were reaped
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -67,25 +68,29 @@ def _answered(channel: socket.socket) -> bool:
     message, descriptors, _, _ = socket.recv_fds(channel, FRAME.size, 2)
     if not message:
         return False
-    verb, pid = FRAME.unpack(message)
-    if verb == SPAWN:
-        channel.sendall(FRAME.pack(SPAWN, _spawn(channel, *descriptors)))
-    else:
-        channel.sendall(FRAME.pack(END, _end(pid)))
+    verb, number, pid = FRAME.unpack(message)
+    answer = _spawn(channel, *descriptors) if verb == SPAWN else _end(pid)
+    channel.sendall(FRAME.pack(verb, number, answer))
     return True
 
 
 def _end(pid: int) -> int:
-    """Kill and reap one worker; returns its wait status, which tells how it really ended."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-    return os.waitpid(pid, 0)[1]
+    """Kill and reap one worker; returns its wait status, which tells how it really ended.
+
+    Who was interrupted before it heard that asks once more.
+    """
+    if pid not in _ended:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        _ended[pid] = os.waitpid(pid, 0)[1]
+    return _ended[pid]
 
 
 def _spawn(server_channel: socket.socket, channel: int, errors: int) -> int:
     server = os.getpid()
     pid = os.fork()
     if pid:
+        _ended.pop(pid, None)
         os.close(channel)
         os.close(errors)
         return pid

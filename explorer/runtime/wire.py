@@ -11,7 +11,8 @@ import struct
 import time
 from typing import Any
 
-SPAWN, END, FRAME = b"S", b"E", struct.Struct("<cq")  # what a process server is asked, answers
+SPAWN, END = b"S", b"E"  # what a process server is asked
+FRAME = struct.Struct("<cqq")  # one of both, a number that the answer repeats, and a value
 _HEADER = struct.Struct("<Q")
 _LARGEST = 1 << 34
 _SOON = 0.001  # seconds that what fits the socket's buffer takes at most

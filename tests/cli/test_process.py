@@ -16,9 +16,10 @@ import pytest
 
 # says "begun" as soon as the command's own handler of Ctrl-C is in place
 START = """\
-from explorer.cli import interrupt, main
-begin = interrupt.ends_at_once
-interrupt.ends_at_once = lambda: (begin(), print("begun", flush=True))
+from explorer import interrupts
+from explorer.cli import main
+begin = interrupts.ends_at_once
+interrupts.ends_at_once = lambda: (begin(), print("begun", flush=True))
 main()
 """
 COMMAND = f"{sys.executable} -m explorer.cli"
@@ -107,9 +108,9 @@ def test_a_user_without_a_name_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> N
 IMPORTING = """\
 import signal, sys
 sys.path.insert(0, sys.argv[1])
-from explorer.cli import interrupt
-interrupt.ends_at_once()
-interrupt.raises_from_now()
+from explorer import interrupts
+interrupts.ends_at_once()
+interrupts.raises_from_now()
 try:
     import slow
     for _ in range(1000):

@@ -155,6 +155,29 @@ def test_a_request_that_takes_the_server_along(worker: Worker, tmp_path: Path) -
     assert worker.ask(ENOUGH, "slow", 0) == Answer("done")
 
 
+@pytest.mark.parametrize("verb", ["end", "spawn"])
+def test_who_was_interrupted_asks_again(
+    server: ProcessServer, worker: Worker, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """What the server answered to the interrupted request is nobody's answer."""
+
+    def interrupted(self: ProcessServer) -> tuple[int, int]:
+        raise KeyboardInterrupt
+
+    other = Worker(server, ECHO)
+    before = server.pid
+    with monkeypatch.context() as patch:
+        patch.setattr(ProcessServer, "_answer", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            other.close() if verb == "end" else Worker(server, ECHO)
+    os.kill(worker.pid, signal.SIGSEGV)
+    assert worker.ask(ENOUGH, "slow", 0) == Died("crash", "worker died of SIGSEGV")
+    other.close()
+    assert other.pid == 0
+    assert worker.ask(ENOUGH, "slow", 0) == Answer("done")
+    assert server.pid == before
+
+
 @pytest.mark.parametrize(
     ("boot", "words"), [("import time; time.sleep(99)", "within 0.1 s"), ("1 / 0", "is gone")]
 )

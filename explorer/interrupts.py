@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from explorer.cli import EXIT_INTERRUPTED
-
+EXIT_INTERRUPTED = 130
 _SOON = 0.01  # seconds
 _AGAIN = signal.SIGVTALRM  # an interrupt whose time had not come
 _IMPORTING = "<frozen importlib"  # begins the file names of what imports
