@@ -1,9 +1,10 @@
 """The search of a family: some points are searched, their schedules tried at others, few are kept.
 
-One budget of trials is for all of it: more than half for searches of points, whose order is by the
+One budget of trials is for all of it: not quite half for searches of points, whose order is by the
 regret that is expected of them; the rest for comparisons, in which what is likely to be good at a
-point takes turns there, and for points held out, which tell the regret. A search has no finals of
-its own: its best are in the comparison. Every time is an ordinary record of an ordinary workload.
+point takes turns there with variants of it that suit the point, and for points held out, which
+tell the regret. A search has no finals of its own: its best are in the comparison. Every time is an
+ordinary record of an ordinary workload.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from explorer.shapes.fitted import fitted
 from explorer.shapes.known import OPTION
 from explorer.shapes.result import FamilyResult, Regret, Step
 from explorer.shapes.table import Settled, Table
+from explorer.shapes.variants import Variants
 from ir.errors import UsageError
 from ir.printable import printable
 from ir.schedule import Schedule
@@ -40,7 +42,7 @@ from records import Store
 LEAST_TRIALS = 16
 TOLERANCE = 0.01  # loss at a measured point that is not worth another schedule
 _NOISE = 0.005  # loss at a measured point that may be chance
-_SEARCHES = 0.68  # share of the trials
+_SEARCHES = 0.45  # share of the trials
 _COMPARED = 0.88  # of the trials, when comparisons at the points of the grid end
 _HELD = 0.08
 _SEARCH_SECONDS = 0.5  # share of the seconds, when the last search begins
@@ -53,6 +55,7 @@ _NEAR = 3  # searched points whose schedules a search begins with
 _SEEDS = 4  # one in so many trials of a search, but at least three, is one of those
 _FINALISTS = 3  # of a search, in the comparison at its point
 _RIVALS = 4  # schedules of elsewhere in a comparison, and at points that were not searched all
+_VARIANTS = 4  # of those, beside them
 _HOPELESS = 1.5  # times the best that is expected, from which a schedule is not compared
 _ROUNDS = 2
 _MOST_HELD = 4
@@ -123,6 +126,7 @@ class _Run:
         self._times: dict[Point, dict[Schedule, float]] = {}  # where they were measured
         points = max(4, min(_POINTS, plan.trials // _A_POINT))
         self._grid = self._family.grid(points)[:MOST_POINTS]
+        self._variants = Variants(self._family.workload, plan.pins, plan.seed)
 
     def result(self) -> FamilyResult:
         self._search_points()
@@ -252,15 +256,22 @@ class _Run:
         trials and seconds for it."""
         known = self._times.get(point, {})
         choices = choices_for(self._all(), point, self._family.workload, self._plan.pins)
-        best = min([*known.values(), *(choice.seconds for choice in choices)], default=math.inf)
+        best = min([*known.values(), *(choice.doubted for choice in choices)], default=math.inf)
         hopeful = [
             choice.schedule for choice in choices
             if choice.schedule not in known and choice.seconds < _HOPELESS * best
         ][:_RIVALS]  # fmt: skip
+        measured = [*known, *self._tried.get(point, {})]
+        hopeful += self._variants.near(point, self._told(), [*hopeful, *measured], _VARIANTS)
         if self._trials + len(hopeful) > limit * self._plan.trials or self._late(limit):
             return False
         self._compare(point, hopeful)
         return True
+
+    def _told(self) -> dict[Point, dict[Schedule, float]]:
+        """All times, those of comparisons before those of searches."""
+        points = dict.fromkeys([*self._tried, *self._times])
+        return {p: self._tried.get(p, {}) | self._times.get(p, {}) for p in points}
 
     def _halve(self) -> None:
         """Points half way between measured ones, where the neighbours' schedules differ most."""

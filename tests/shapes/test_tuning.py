@@ -14,6 +14,7 @@ from explorer import cli
 from explorer.errors import NothingValid
 from explorer.plan import plan_of
 from explorer.recall import best_winner
+from explorer.shapes.choice import Choice, choices_for
 from explorer.shapes.family import Family
 from explorer.shapes.known import OPTION
 from explorer.shapes.plan import split
@@ -22,6 +23,7 @@ from explorer.shapes.table import Table
 from explorer.shapes.tuning import FamilyPlan, tune_family
 from explorer.story import read_story
 from ir import UsageError
+from ir.schedule import Schedule
 from records import Store
 from tests.job.device import ScriptedDevice
 
@@ -227,3 +229,31 @@ def test_what_is_wrong_is_one_line(
     assert said in heard
     assert heard.count("\n") == 1
     assert not place.exists()
+
+
+def test_what_is_doubted_keeps_no_likely_schedule_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A time from afar may be told much too low, and is told with much doubt."""
+    compared: list[tuple[Schedule, ...]] = []
+    likely: list[list[Schedule]] = []
+
+    def told(*arguments: Any) -> list[Choice]:
+        found = choices_for(*arguments)
+        row = found[0].row
+        likely.append([choice.schedule for choice in found[:4]])
+        far = Schedule.of("cpu", {"tile.m.0": 8})
+        return [*found, Choice(far, row, found[0].seconds / 100, found[-1].doubted * 10)]
+
+    def measured(run: Any, point: Any, schedules: list[Schedule]) -> dict[Schedule, float]:
+        if len(likely) > len(compared):
+            compared.append(tuple(schedules))
+        return dict.fromkeys(schedules, 1e-3)
+
+    family = Family.of("matmul", {"m": range(1, 129), "n": 32, "k": 32}, threads=1)
+    plan = FamilyPlan(family, 96, strategy="random")
+    monkeypatch.setattr("explorer.shapes.tuning.choices_for", told)
+    monkeypatch.setattr("explorer.shapes.tuning._Run._measure", measured)
+    tune_family(plan, store=tmp_path / "records.db")
+    assert compared
+    assert set(likely[0][:2]) & set(compared[0])
