@@ -1,15 +1,17 @@
 """Ranges of extents on a CPU: regret beside searches of single extents, and what dispatch costs.
 
-    python experiments/ranges/ranges.py [--trials 400] [--alone 96] [--out results.json]
+    python experiments/ranges/ranges.py [--trials 600] [--alone 64] [--seeds 3] [--out results.json]
 
-Each range is searched once. At extents that were never measured, the schedule that the range gives
-runs in turns with that of a search of this extent alone. `results.json` holds what came of it.
+Each range is searched once for each seed. At extents that this search never measured, the schedule
+that it gives runs in turns with that of a search of this extent alone, which is made once.
+`results.json` holds what came of it.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import platform
 import statistics
@@ -30,12 +32,35 @@ from explorer.measure import Measurer
 from explorer.outcome import Outcome, kernel_of
 from explorer.settings import cache_dir
 from explorer.shapes.result import FamilyResult
+from explorer.workload import Workload
+from ir.schedule import Schedule
 
 CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("matmul", {"m": "1..2048", "n": 512, "k": 512}),
     ("softmax", {"m": "1..2048", "n": 1024}),
 )
-EXTENTS = (3, 23, 137, 500, 1303)
+EXTENTS = (
+    3,
+    5,
+    7,
+    11,
+    17,
+    23,
+    34,
+    50,
+    77,
+    105,
+    137,
+    199,
+    300,
+    421,
+    500,
+    690,
+    777,
+    1001,
+    1303,
+    1900,
+)
 TABLE = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512]
 ROUNDS = 5
 
@@ -73,14 +98,15 @@ int main(void) {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=400)
-    parser.add_argument("--alone", type=int, default=96)
+    parser.add_argument("--trials", type=int, default=600)
+    parser.add_argument("--alone", type=int, default=64)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results.json"))
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for operator, arguments in CASES:
-            rows += _case(operator, arguments, options, Path(folder))
+        for (operator, arguments), seed in itertools.product(CASES, range(options.seeds)):
+            rows += _case(operator, arguments, seed, options, Path(folder))
             options.out.write_text(json.dumps(_header(options) | {"rows": rows}, indent=1) + "\n")
         rows += _dispatch(Path(folder))
     options.out.write_text(json.dumps(_header(options) | {"rows": rows}, indent=1) + "\n")
@@ -101,18 +127,25 @@ def _header(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _case(
-    operator: str, arguments: dict[str, Any], options: argparse.Namespace, folder: Path
+    operator: str, arguments: dict[str, Any], seed: int, options: argparse.Namespace, folder: Path
 ) -> list[dict[str, Any]]:
     began = time.monotonic()
     found = explorer.tune_range(
-        operator, store=folder / f"{operator}.db", trials=options.trials, **arguments
+        operator,
+        store=folder / f"{operator}-{seed}.db",
+        trials=options.trials,
+        seed=seed,
+        **arguments,
     )
     title = " ".join([operator, *(f"{n}={v}" for n, v in arguments.items())])
     print(title, found.trials, "trials", f"{found.elapsed:.0f} s", len(found.schedules), flush=True)
-    rows = [_row(title, extent, found, options, folder) for extent in EXTENTS]
+    measured = {row.point[0] for row in found.table.rows} | {r.point[0] for r in found.regrets}
+    unseen = [extent for extent in EXTENTS if extent not in measured]
+    rows = [_row(title, extent, seed, found, options, folder) for extent in unseen]
     losses = [row["loss"] for row in rows]
     summary = {
-        "case": title, "metric": "regret", "mean": statistics.mean(losses), "worst": max(losses),
+        "case": title, "seed": seed, "metric": "regret",
+        "mean": statistics.mean(losses), "worst": max(losses),
         "told_mean": found.mean_regret, "told_worst": found.worst_regret,
         "trials": found.trials, "seconds": round(found.elapsed, 1),
         "searched": [point[0] for point in found.searched], "schedules": len(found.schedules),
@@ -123,33 +156,40 @@ def _case(
 
 
 def _row(
-    title: str, extent: int, found: FamilyResult, options: argparse.Namespace, folder: Path
-) -> dict[str, Any]:
-    measured = {row.point[0] for row in found.table.rows} | {r.point[0] for r in found.regrets}
-    while extent in measured:
-        extent += 1
+    title: str, extent: int, seed: int, found: FamilyResult, options: argparse.Namespace,
+    folder: Path,
+) -> dict[str, Any]:  # fmt: skip
     workload = found.family.workload((extent,))
-    alone = explorer.tune(
-        workload.operator, store=folder / "alone.db", trials=options.alone, baseline=False,
-        **dict(workload.arguments),
-    )  # fmt: skip
+    alone = _alone(workload, options.alone, folder)
     mine = found.winner(**{found.family.names[0]: extent}).schedule
-    own = list(dict.fromkeys([mine, alone.best]))
+    own = list(dict.fromkeys([mine, alone]))
     with Measurer(
         workload.program, workload.target, workload.hardware, cache_dir=cache_dir(),
         memory=workload.memory,
     ) as measurer:  # fmt: skip
         outcomes = dict(zip(own, measurer.compete(own, ROUNDS), strict=True))
-    ours, theirs = _seconds(outcomes[mine]), _seconds(outcomes[alone.best])
+    ours, theirs = _seconds(outcomes[mine]), _seconds(outcomes[alone])
     row = {
-        "case": title, "metric": "kernel", "unit": "s", "extent": extent, "ours": ours,
-        "peer": f"search of it alone, {options.alone} trials", "peer_value": theirs,
+        "case": title, "seed": seed, "metric": "kernel", "unit": "s", "extent": extent,
+        "ours": ours, "peer": f"search of it alone, {options.alone} trials", "peer_value": theirs,
         "ratio": theirs / ours, "loss": ours / theirs - 1.0,
-        "calls_loss": (outcomes[mine].seconds or 0) / (outcomes[alone.best].seconds or 1) - 1.0,
+        "calls_loss": (outcomes[mine].seconds or 0) / (outcomes[alone].seconds or 1) - 1.0,
         "crowded": any(crowd_of(outcome) is not None for outcome in outcomes.values()),
     }  # fmt: skip
     print(json.dumps(row), flush=True)
     return row
+
+
+def _alone(workload: Workload, trials: int, folder: Path) -> Schedule:
+    """The best of a search of one extent, with finals; made once."""
+    place = folder / f"{workload.program.key}.json"
+    if not place.exists():
+        given = dict(workload.arguments)
+        found = explorer.tune(
+            workload.operator, store=folder / "alone.db", trials=trials, baseline=False, **given
+        )
+        place.write_text(found.best.to_json())
+    return Schedule.from_json(place.read_text())
 
 
 def _seconds(outcome: Outcome) -> float:
