@@ -58,7 +58,7 @@ def with_parted_sums(kernel: PlainKernel) -> PlainKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sum:
+class SumLoops:
     """A nest of loops that adds to variables, which begin with 0: what is known ahead of it, the
     loops, what one iteration does, and what is behind. `across`: neighbours are of other results,
     as in columns of a matrix."""
@@ -81,7 +81,7 @@ class _Sum:
         return self.across and results * self.terms >= LARGE
 
 
-def _sum_of(spread: Spread) -> _Sum | None:
+def sum_of(spread: Spread) -> SumLoops | None:
     """The first long sum of a shared loop; None if there is none, or more than sums before it."""
     for place, statement in enumerate(spread.body):
         if not isinstance(statement, Let | Loop):
@@ -95,7 +95,7 @@ def _sum_of(spread: Spread) -> _Sum | None:
             name in begun and isinstance(value := begun[name].value, Number) and value.value == 0
             for name in sums
         )
-        found = _Sum(
+        found = SumLoops(
             tuple(s for name, s in begun.items() if name not in sums), loops, body, sums,
             spread.body[place + 1 :], _is_across(spread, loops, body),
         )  # fmt: skip
@@ -152,10 +152,7 @@ def _values(statement: Statement) -> tuple[Scalar, ...]:
 
 class _Maker:
     def __init__(self, kernel: PlainKernel) -> None:
-        taken = {array.name for array in kernel.arrays} | {name.name for name, _ in kernel.points}
-        for s in every(kernel.body):
-            taken |= {name.name for name in _defined(s)}
-        self.names, self.arrays = Names(taken), list[Array]()
+        self.names, self.arrays = Names(names_in(kernel)), list[Array]()
 
     def block(self, statements: Sequence[Statement]) -> Iterator[Statement]:
         """Statements that all threads come to together."""
@@ -171,7 +168,7 @@ class _Maker:
 
     def _spread(self, spread: Spread) -> Iterator[Statement]:
         results = prod(extent for _, extent in spread.variables)
-        found = _sum_of(spread) if results <= COLUMNS else None
+        found = sum_of(spread) if results <= COLUMNS else None
         if found is None or not found.worth(results):
             yield spread
             return
@@ -180,7 +177,7 @@ class _Maker:
         else:
             yield from self._dealt(spread, found, results)
 
-    def _folds(self, found: _Sum) -> Iterator[Statement]:
+    def _folds(self, found: SumLoops) -> Iterator[Statement]:
         """The terms of a single result, one fold for each variable that is added to."""
         yield from found.ahead
         for name in found.sums:
@@ -202,7 +199,7 @@ class _Maker:
         if spread.body:
             yield from self._spread(spread)
 
-    def _coordinates(self, found: _Sum, number: Scalar) -> Iterator[Let]:
+    def _coordinates(self, found: SumLoops, number: Scalar) -> Iterator[Let]:
         """The variables of the loops at a term."""
         inner = found.terms
         for place, (name, extent) in enumerate(found.loops):
@@ -210,7 +207,7 @@ class _Maker:
             rest = Call("floordiv", (number, index(inner)), "i64") if inner > 1 else number
             yield Let(name, Call("mod", (rest, index(extent)), "i64") if place else rest)
 
-    def _dealt(self, spread: Spread, found: _Sum, results: int) -> Iterator[Statement]:
+    def _dealt(self, spread: Spread, found: SumLoops, results: int) -> Iterator[Statement]:
         """Partial sums of the terms, and of these again, until few are left."""
         least = SHARED if results == 1 else AGAIN
         count = self._parts(found.terms, TERMS, ROOM // results)
@@ -244,7 +241,9 @@ class _Maker:
         alike = (n for n in range(wanted, end) if terms % n == 0)
         return next(alike, wanted)
 
-    def _first(self, spread: Spread, found: _Sum, count: int, arrays: Sequence[Array]) -> Statement:
+    def _first(
+        self, spread: Spread, found: SumLoops, count: int, arrays: Sequence[Array]
+    ) -> Statement:
         """Of every part all terms, so many apart."""
         part, turn, term = (Name(self.names.fresh(stem)) for stem in ("part", "turn", "term"))
         body = (*self._coordinates(found, term), *found.body)
@@ -259,7 +258,7 @@ class _Maker:
         return self._again(Spread(points, (*found.ahead, *zeros, loop, *writes)))
 
     def _more(
-        self, spread: Spread, found: _Sum, given: tuple[Sequence[Array], int],
+        self, spread: Spread, found: SumLoops, given: tuple[Sequence[Array], int],
         made: tuple[Sequence[Array], int],
     ) -> Statement:  # fmt: skip
         """Of every part of the parts all of these, so many apart."""
@@ -281,7 +280,7 @@ class _Maker:
 
     @staticmethod
     def _points(
-        spread: Spread, found: _Sum, part: tuple[Name, int]
+        spread: Spread, found: SumLoops, part: tuple[Name, int]
     ) -> tuple[tuple[Name, int], ...]:
         """Results and parts, those last that are neighbours where terms lie."""
         return (part, *spread.variables) if found.across else (*spread.variables, part)
@@ -302,7 +301,7 @@ class _Maker:
         return array
 
     @staticmethod
-    def _place(spread: Spread, found: _Sum, count: int, part: Scalar) -> Scalar:
+    def _place(spread: Spread, found: SumLoops, count: int, part: Scalar) -> Scalar:
         """Where a part of a result is."""
         own: Scalar = index(0)
         for name, extent in spread.variables:
@@ -321,6 +320,12 @@ class _Maker:
             if name not in own
         }
         return renamed(statement, names)
+
+
+def names_in(kernel: PlainKernel) -> set[str]:
+    """Names of arrays and variables."""
+    taken = {array.name for array in kernel.arrays} | {name.name for name, _ in kernel.points}
+    return taken | {name.name for s in every(kernel.body) for name in _defined(s)}
 
 
 def _defined(statement: Statement) -> tuple[Name, ...]:

@@ -12,9 +12,8 @@ from ir import Graph, contract, reduce, rsqrt
 from ir.folding import recur
 from ir.plain.build import plain_kernel
 from ir.plain.code import GROUP, Array, Call, Element, Let, Loop, Name, Number, Spread, Write
+from ir.plain.meetings import Access, Order, accesses_of, contended
 from ir.program import Program
-from ir.targets.cuda.plain import plain_order
-from ir.targets.cuda.plain.plain_order import Access, Order, accesses_of, contended
 from tests.emulator.emulate import compiler
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 from tests.targets.test_cuda_phases import check, ways
@@ -130,7 +129,7 @@ def test_no_meeting_of_a_step_is_one_too_many(
             found[0] += meets
             return meets and found[0] != out + 1
 
-        monkeypatch.setattr(plain_order.Order, "clashes", but_one)
+        monkeypatch.setattr(Order, "clashes", but_one)
         with pytest.raises(AssertionError):
             check(program, 2 * [schedule])
 

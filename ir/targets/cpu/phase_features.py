@@ -26,6 +26,7 @@ from ir.target import Hardware
 from ir.targets.cpu.costs import BARRIER, BYTES_PER_CYCLE
 from ir.targets.cpu.features import CLOCK, ESTIMATES, SLOT_NAMES, SLOTS
 from ir.targets.cpu.instructions import vector_row
+from ir.targets.cpu.plain_team import meetings as meetings_of
 from ir.targets.cpu.regions import Array
 
 LOGS = ("seconds.ideal", "seconds.traffic", "program.flops", "program.bytes")
@@ -113,19 +114,20 @@ class _Cost:
     busy: int
     work: float
     moved: float
-    meetings: int
+    meetings: float
 
 
 class PlainFeatures:
     """Of plain kernels, which `kernels` makes of the values of decisions with these `domains`, each
-    with the number of its points that run beside each other: callable as `Features` is."""
+    with the number of its points that run beside each other, and whether all threads share a point:
+    callable as `Features` is."""
 
     def __init__(
         self,
         program: Program,
         hardware: Hardware,
         domains: Mapping[str, tuple[Value, ...]],
-        kernels: Callable[[Mapping[str, Value]], Sequence[tuple[PlainKernel, int]]],
+        kernels: Callable[[Mapping[str, Value]], Sequence[tuple[PlainKernel, int, bool]]],
     ) -> None:
         self.program, self.hardware = program, hardware
         self.domains, self.kernels = domains, kernels
@@ -179,15 +181,19 @@ class PlainFeatures:
     def _cost(self, values: Mapping[str, Value]) -> _Cost:
         busy, work, moved = 1, 0.0, 0.0
         kernels = self.kernels(values)
-        for kernel, beside in kernels:
+        meetings = len(kernels) - 1.0
+        for kernel, beside, shares in kernels:
             points = prod(extent for _, extent in kernel.points)
             own, most = min(points, self.hardware.threads), float(points)
+            if shares:
+                own = self.hardware.threads
+                meetings += most * meetings_of(kernel.body)
             busy = max(busy, own)
             steps = most * steps_of(kernel.body)
             steps = max(steps, self.program.flops if len(kernels) == 1 else steps)
             work += steps / own / min(beside, self._lanes * UNLIKE)
             moved += most * moved_bytes(kernel) / BYTES_PER_CYCLE["l3"] / own
-        return _Cost(busy, work, moved, len(kernels) - 1)
+        return _Cost(busy, work, moved, meetings)
 
     def cycles(self, values: Mapping[str, Value]) -> float:
         """The estimate of one way to cut."""

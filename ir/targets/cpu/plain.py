@@ -5,14 +5,17 @@ A group is one thread here: `Spread` is loops, and a group's arrays are in a thr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from math import prod
 
 from ir.dtypes import compute_dtype, dtype_of
 from ir.errors import Refusal
 from ir.ops.map import Map
 from ir.plain.code import (
+    GROUP,
     TENSOR,
+    THREAD,
     Accumulate,
     Array,
     Assign,
@@ -43,22 +46,26 @@ from ir.targets.cpu.functions import apply_function
 from ir.targets.cpu.instructions import VectorRow
 from ir.targets.cpu.mathlib import Arithmetic
 from ir.targets.cpu.nest import BIT, I64, Index, Type, Value
-from ir.targets.cpu.plain_lanes import in_lanes, summed
+from ir.targets.cpu.plain_lanes import lanes_of, summed
 from ir.targets.cpu.plan import round_up
 
 LINE = 64
+_FEW = 4  # lanes of what whole vectors leave
+_TURNS = 4  # vectors whose sums go on beside each other
 _OF_INDICES = {"add": "iadd", "sub": "isub", "mul": "imul", "max": "imax", "min": "imin"}
 _COMPARISONS = ("lt", "le", "eq")
 
 Variables = dict[str, Index]
 
 
-def own_arrays(kernel: PlainKernel, beside: int = 1) -> list[tuple[Array, int, int]]:
-    """Arrays of threads and groups, where each is in a thread's workspace, and its bytes, where so
-    many points run beside each other."""
+def own_arrays(
+    kernel: PlainKernel, beside: int = 1, shares: bool = False
+) -> list[tuple[Array, int, int]]:
+    """Arrays of threads, and of groups unless all threads share these, where each is in a thread's
+    workspace, and its bytes, where so many points run beside each other."""
     found, place = [], 0
     for array in kernel.arrays:
-        if array.place != TENSOR:
+        if array.place == THREAD or (array.place == GROUP and not shares):
             size = beside * array.size * dtype_of(array.dtype).bytes
             found.append((array, place, size))
             place += round_up(size, LINE)
@@ -75,14 +82,18 @@ def shared_parts(program: Program, kernels: Iterable[PlainKernel]) -> dict[str, 
 
 
 def plain_room(
-    *kernels: PlainKernel, parts: Mapping[str, int] | None = None, beside: Sequence[int] = ()
+    *kernels: PlainKernel,
+    parts: Mapping[str, int] | None = None,
+    beside: Sequence[int] = (),
+    shares: Sequence[bool] = (),
 ) -> Room:
     """The workspace of plain kernels that run one after the other, of which each has so many
-    points `beside` each other."""
+    points `beside` each other, or (`shares`) all threads at a point."""
+    lanes, alike = beside or [1] * len(kernels), shares or [False] * len(kernels)
     own = (
         place + size
-        for kernel, lanes in zip(kernels, beside or [1] * len(kernels), strict=True)
-        for _, place, size in own_arrays(kernel, lanes)
+        for kernel, count, shared in zip(kernels, lanes, alike, strict=True)
+        for _, place, size in own_arrays(kernel, count, shared)
     )
     shared = (
         (parts or {})[spec.name] + bytes_of(spec)
@@ -101,6 +112,7 @@ class PlainLowering:
     """
 
     beside = 1
+    shares = False  # whether all threads share what a group has
 
     def __init__(
         self,
@@ -113,7 +125,7 @@ class PlainLowering:
         self.arith, self.lanes = Arithmetic(frame.b, vector.fma), vector.lanes
         self.arrays = {array.name: array for array in kernel.arrays}
         self.bases = {array.name: frame.b.offset(frame.private, at) for array, at, _ in
-                      own_arrays(kernel, self.beside)}  # fmt: skip
+                      own_arrays(kernel, self.beside, self.shares)}  # fmt: skip
         for name, base in self.bases.items():
             base.name = base.name or name
         for name in (array.name for array in kernel.arrays if array.place == TENSOR):
@@ -193,10 +205,16 @@ class PlainLowering:
     def _if(self, s: If, variables: Variables) -> None:
         changed = [name for name in assigned((*s.body, *s.other)) if name in variables]
         with self.b.branch(self.value(s.condition, variables)) as branch:
-            branch.then.yields = self._inner(s.body, variables, changed)
+            branch.then.yields = self._side(s.body, variables, changed)
             self.b.otherwise(branch)
-            branch.other.yields = self._inner(s.other, variables, changed)
+            branch.other.yields = self._side(s.other, variables, changed)
         variables.update(zip(changed, branch.results, strict=True))
+
+    def _side(
+        self, body: Iterable[Statement], variables: Variables, changed: Iterable[str]
+    ) -> tuple[Index, ...]:
+        """One side of a branch."""
+        return self._inner(body, variables, changed)
 
     def _inner(
         self, body: Iterable[Statement], variables: Variables, changed: Iterable[str]
@@ -242,16 +260,49 @@ class PlainLowering:
         self.b.store(apply_function(self.arith, "add", [before, one]), address)
 
     def _spread(self, s: Spread, variables: Variables) -> None:
-        """Vectors of what there are, and loops over the rest."""
-        first = in_lanes(self, s, variables, self.lanes) or 0
-        body: tuple[Statement, ...] = s.body
-        if not first:
-            self._looped(s, variables)
+        """Vectors of what there are along the last variable, and loops over the rest."""
+        if not s.variables:
+            self._block(s.body, variables)
             return
-        ((name, extent),) = s.variables
-        if first < extent:
-            with self.b.loop(name.name, first, extent, 1) as loop:
-                self._block(body, {**variables, name.name: loop.variable})
+        with self._rows(s, variables) as (here, low, high):
+            found = lanes_of(self, s, here, self.lanes)
+            if found is None:
+                self._each(s, here, low, high)
+                return
+            first = self.b.minimum(self.b.maximum(low, found.first), high)
+            end = self.b.maximum(self.b.minimum(high, found.end), first)
+            self._each(s, here, low, first)
+            rest: Index = first
+            for lanes in (self.lanes * _TURNS * found.loops, self.lanes, _FEW):
+                vectors = lanes_of(self, s, here, lanes) if lanes else None
+                rest = rest if vectors is None else vectors.run(rest, end)
+            self._each(s, here, rest, high)
+
+    @contextmanager
+    def _rows(self, s: Spread, variables: Variables) -> Iterator[tuple[Variables, Index, Index]]:
+        """Loops over all variables but the last; what variables hold there, and where iterations
+        along the last one begin and end."""
+        here = dict(variables)
+        with ExitStack() as loops:
+            for name, extent in s.variables[:-1]:
+                if extent == 1:
+                    here[name.name] = 0
+                    continue
+                loop = loops.enter_context(self.b.loop(name.name, 0, extent, 1))
+                here[name.name] = loop.variable
+            yield here, 0, s.variables[-1][1]
+
+    def _each(self, s: Spread, variables: Variables, low: Index, high: Index) -> None:
+        """Iterations along the last variable, one after the other."""
+        if low == high:
+            return
+        name = s.variables[-1][0].name
+        if isinstance(low, int) and isinstance(high, int) and high - low == 1:
+            self._block(s.body, {**variables, name: low})
+            return
+        runs = isinstance(low, int) and isinstance(high, int)
+        with self.b.loop(name, low, high, 1, runs=runs) as loop:
+            self._block(s.body, {**variables, name: loop.variable})
 
     def _looped(self, s: Spread, variables: Variables) -> None:
         body: tuple[Statement, ...] = s.body

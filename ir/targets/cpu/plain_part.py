@@ -7,28 +7,41 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ir.columns import Columns, Decision
 from ir.plain.build import choices_of, plain_kernels
 from ir.plain.code import PlainKernel
 from ir.plain.pieces import Ways, parts_in
+from ir.plain.shared_sums import with_shared_sums
 from ir.program import Program
 from ir.schedule import Schedule, Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
-from ir.targets.cpu.frame import Frame, Planned, bytes_of
+from ir.targets.cpu.frame import PAGE, Frame, Planned, Room, bytes_of
 from ir.targets.cpu.instructions import vector_row
 from ir.targets.cpu.phase_features import PlainFeatures
 from ir.targets.cpu.plain import PlainLowering, plain_room, shared_parts
 from ir.targets.cpu.plain_points import LaneAxis, PointLanes, lane_axis
+from ir.targets.cpu.plain_team import TeamLowering, can_share, shared_bytes
+from ir.targets.cpu.plan import round_up
 
 OWNERS, PIECES, INNER, CHUNK, BESIDE = "owners", "pieces", "inner", "chunk", "beside"
+TEAM = "team"
 MOST_PARTS = 1 << 30
 """Bytes that the parts of pieces may take."""
 _MANY = 4  # points for each thread, from which folds keep all busy without pieces
 LONG = 256  # coordinates of an axis that are worth being cut into pieces
 VECTORS = (1, 2, 4)  # of points that run beside each other
+
+
+class _Way(NamedTuple):
+    """A kernel, the axis of points that run beside each other, if any do, and whether all threads
+    share its points."""
+
+    kernel: PlainKernel
+    axis: LaneAxis | None
+    shares: bool
 
 
 @dataclass(frozen=True)
@@ -47,16 +60,20 @@ class PlainPart:
     def _features(self) -> PlainFeatures:
         return PlainFeatures(self.program, self.hardware, self._domains, self._made)
 
-    def _made(self, values: Mapping[str, Value]) -> list[tuple[PlainKernel, int]]:
+    def _made(self, values: Mapping[str, Value]) -> list[tuple[PlainKernel, int, bool]]:
         return [
-            (kernel, 1 if axis is None else axis.lanes)
-            for kernel, axis in self._ways(ways_of(values), int(values.get(BESIDE) or 0))
+            (kernel, 1 if axis is None else axis.lanes, shares)
+            for kernel, axis, shares in self._ways(values)
         ]
 
-    def _ways(self, ways: Ways, vectors: int) -> list[tuple[PlainKernel, LaneAxis | None]]:
-        """The kernels, each with the axis of points that run beside each other, if any do."""
-        lanes = vectors * vector_row(self.hardware.isa).lanes
-        return [(kernel, _lane_axis(kernel, lanes)) for kernel in self._kernels(ways)]
+    def _ways(self, values: Mapping[str, Value]) -> list[_Way]:
+        """The kernels of a schedule."""
+        ways = ways_of(values)
+        lanes = int(values.get(BESIDE) or 0) * vector_row(self.hardware.isa).lanes
+        if _is_team(values):
+            kernels = [_shared_kernel(kernel) for kernel in self._kernels(ways)]
+            return [_Way(kernel, None, can_share(kernel)) for kernel in kernels]
+        return [_Way(kernel, _lane_axis(kernel, lanes), False) for kernel in self._kernels(ways)]
 
     def _kernels(self, ways: Ways) -> tuple[PlainKernel, ...]:
         return _plain_kernels(self.program, ways)
@@ -80,10 +97,14 @@ class PlainPart:
             found[PIECES] = (1, threads)
         if choices.inner:
             found[INNER] = inside
-        each = [Ways(inner=inner) for inner in inside]
-        beside = [n for n in VECTORS if any(axis for way in each for _, axis in self._ways(way, n))]
+        beside = [
+            n for n in VECTORS for inner in inside
+            if any(way.axis for way in self._ways({INNER: inner, BESIDE: n}))
+        ]  # fmt: skip
         if beside:
-            found[BESIDE] = (0, *beside)
+            found[BESIDE] = (0, *dict.fromkeys(beside))
+        if threads > 1 and few and any(map(can_share, self._kernels(Ways()))):
+            found[TEAM] = (1, threads)
         return found
 
     def _decisions(self) -> Iterator[Decision]:
@@ -98,6 +119,8 @@ class PlainPart:
             PIECES: "parts of the longest axis, each by itself, merged in order",
             INNER: "axes without anything to meet are loops of a thread, not points",
             BESIDE: "vectors of points that do every step together; 0: one point at a time",
+            TEAM: "threads that share the loops of a point, and meet where one needs what another "
+            "wrote; 1: each has points of its own",
         }
         for name, domain in self._domains.items():
             group = {INNER: "order", BESIDE: "tile"}.get(name, "binding")
@@ -106,6 +129,23 @@ class PlainPart:
             yield Decision(name, domain, group, "program", whys[name], first, unsaid=unsaid)
 
     def _constraints(self) -> tuple[Constraint, ...]:
+        return (*self._of_pieces(), *self._of_teams())
+
+    def _of_teams(self) -> tuple[Constraint, ...]:
+        """Threads that share a point are at one of it."""
+        if TEAM not in self._domains or BESIDE not in self._domains:
+            return ()
+
+        def check(columns: Columns) -> Any:
+            return columns.is_(TEAM, 1) | columns.is_(BESIDE, 0)
+
+        def explain(values: Mapping[str, Value]) -> str:
+            return f"team={values[TEAM]} and beside={values[BESIDE]}: one of both"
+
+        needs = "threads share a point, or points are beside each other"
+        return (Constraint(TEAM, needs, check, explain, reads=(TEAM, BESIDE)),)
+
+    def _of_pieces(self) -> tuple[Constraint, ...]:
         if PIECES not in self._domains:
             return ()
         room = {
@@ -133,7 +173,8 @@ class PlainPart:
 
     def _seeds(self) -> tuple[dict[str, Value], ...]:
         """All that there is, the most promising first."""
-        found = sorted(_all(self._domains), key=self._features.cycles)
+        ways = [one for one in _all(self._domains) if not (one.get(BESIDE) and _is_team(one))]
+        found = sorted(ways, key=self._features.cycles)
         return tuple({CHUNK: "block", **values} for values in found)
 
     def space(self) -> Space:
@@ -141,23 +182,30 @@ class PlainPart:
         return Space("cpu", decisions, rules, self._seeds(), features=self._features)
 
     def planned(self, schedule: Schedule) -> Planned:
-        values = schedule.as_dict()
-        made = self._ways(ways_of(values), int(values.get(BESIDE) or 0))
+        made = self._ways(schedule.as_dict())
         vector, chunk = vector_row(self.hardware.isa), str(schedule.get(CHUNK, "block"))
-        kernels = [kernel for kernel, _ in made]
+        kernels, threads = [way.kernel for way in made], self.hardware.threads
         places = shared_parts(self.program, kernels)
+        beside = [1 if way.axis is None else way.axis.lanes for way in made]
+        room = plain_room(
+            *kernels, parts=places, beside=beside, shares=[way.shares for way in made]
+        )
+        start = room.shared
+        more = max((shared_bytes(way.kernel, threads) for way in made if way.shares), default=0)
+        room = Room(start + round_up(more, PAGE), room.private)
 
         def emit(frame: Frame) -> None:
-            for number, (kernel, axis) in enumerate(made):
+            for number, way in enumerate(made):
                 if number:
                     frame.barrier()
-                if axis is None:
-                    PlainLowering(kernel, frame, vector, places).run(chunk)
+                if way.shares:
+                    TeamLowering(way.kernel, frame, vector, start, places).run(chunk)
+                elif way.axis is None:
+                    PlainLowering(way.kernel, frame, vector, places).run(chunk)
                 else:
-                    PointLanes(kernel, frame, vector, axis, places).run(chunk)
+                    PointLanes(way.kernel, frame, vector, way.axis, places).run(chunk)
 
-        beside = [1 if axis is None else axis.lanes for _, axis in made]
-        return Planned(plain_room(*kernels, parts=places, beside=beside), emit)
+        return Planned(room, emit)
 
 
 def ways_of(values: Mapping[str, Value]) -> Ways:
@@ -169,6 +217,10 @@ def ways_of(values: Mapping[str, Value]) -> Ways:
     )
 
 
+def _is_team(values: Mapping[str, Value]) -> bool:
+    return int(values.get(TEAM) or 1) > 1
+
+
 def _all(domains: Mapping[str, tuple[Value, ...]]) -> Iterator[dict[str, Value]]:
     for values in product(*domains.values()):
         yield dict(zip(domains, values, strict=True))
@@ -177,6 +229,11 @@ def _all(domains: Mapping[str, tuple[Value, ...]]) -> Iterator[dict[str, Value]]
 @lru_cache(maxsize=256)
 def _lane_axis(kernel: PlainKernel, lanes: int) -> LaneAxis | None:
     return lane_axis(kernel, lanes) if lanes else None
+
+
+@lru_cache(maxsize=256)
+def _shared_kernel(kernel: PlainKernel) -> PlainKernel:
+    return with_shared_sums(kernel) if can_share(kernel) else kernel
 
 
 @lru_cache(maxsize=256)

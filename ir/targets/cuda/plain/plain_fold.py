@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from ir.dtypes import is_float
 from ir.plain.code import Accumulate, Call, Element, Name, Scalar
+from ir.plain.meetings import anywhere
 from ir.plain.scalars import index
 from ir.plain.scaled import Scaled, scaled_of
 from ir.targets.cuda.layouts.frame import WARP
-from ir.targets.cuda.plain.plain_order import anywhere
 from ir.targets.cuda.plain.plain_stream import streams_of
 from ir.targets.cuda.plain.plain_tiles import FoldTiles
 from ir.targets.cuda.text import scalars

@@ -1,7 +1,7 @@
 """Statements of a plain kernel as text: of a thread that has a point to itself, or of a group.
 
 A group's threads run alike what stands outside `Spread`. There one thread writes for all. Where
-they have to meet is derived by `plain_order`. Folds that threads can share are written by
+they have to meet is derived by `ir.plain.meetings`. Folds that threads can share are written by
 `plain_fold`.
 """
 
@@ -31,6 +31,7 @@ from ir.plain.code import (
     Write,
 )
 from ir.plain.jammed import can_jam, jammed, renamed
+from ir.plain.meetings import Access, Order, accesses_here, accesses_of, anywhere
 from ir.plain.products import products_of
 from ir.plain.scalars import merged, replaced
 from ir.plain.sums import is_sum
@@ -38,7 +39,6 @@ from ir.targets.cuda.grid.merging import ARRIVALS
 from ir.targets.cuda.plain.plain_ahead import ask_ahead
 from ir.targets.cuda.plain.plain_fold import SharedFold
 from ir.targets.cuda.plain.plain_held import HeldLoop, waits_of
-from ir.targets.cuda.plain.plain_order import Access, Order, accesses_here, accesses_of, anywhere
 from ir.targets.cuda.plain.plain_own import OwnFold
 from ir.targets.cuda.plain.plain_products import TensorProducts, Tile
 from ir.targets.cuda.plain.plain_scalars import Names, PlainScalars
