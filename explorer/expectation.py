@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from explorer.check import LEANING, Bounds, host
 from explorer.errors import Uncheckable
+from explorer.runtime.memory import freed_memory_kept
 from ir.dtypes import dtype_of, is_float
 from ir.ops.base import TensorSpec
 from ir.ops.fold import Fold
@@ -312,6 +313,10 @@ class ExpectationMaker:
 
     def make(self) -> Expectation:
         """Draw inputs, ask the oracle, save both."""
+        with freed_memory_kept():
+            return self._made()
+
+    def _made(self) -> Expectation:
         program, scales = self._recipe.program, dict[str, tuple[float, ...]]()
         sampled: set[tuple[int, str]] = set()
         for number in range(SETS):

@@ -13,7 +13,7 @@ from ir import Graph, absolute, argmax, contract, maximum, minimum, reduce
 from ir.folding import recur
 from ir.program import Program
 from ir.schedule import Schedule
-from ir.target import get_backend
+from ir.target import Hardware, get_backend
 from ir.values import uniform
 from tests.targets.test_cuda_plain_order import grid, power, settling, two_axes, waves
 
@@ -96,9 +96,9 @@ PROGRAMS: tuple[Callable[[], Program], ...] = (
 )  # fmt: skip
 
 
-def schedules(program: Program) -> list[Schedule]:
+def schedules(program: Program, machine: Hardware = MACHINE) -> list[Schedule]:
     """With a thread for each point, and with all for one."""
-    space = CPU.space(program, MACHINE)
+    space = CPU.space(program, machine)
     rows = space.seed_rows(np.random.default_rng(0))
     return [space.schedule(row) for row in rows]
 
@@ -108,12 +108,15 @@ def team_of(schedule: Schedule) -> int:
     return int(schedule.get("team") or schedule.get("p0.team") or 1)
 
 
+@pytest.mark.parametrize("threads", [2, 5])
 @pytest.mark.parametrize("make", PROGRAMS)
-def test_threads_together_give_what_one_gives(make: Callable[[], Program], tmp_path: Path) -> None:
-    program = make()
-    ways = schedules(program)
-    assert {team_of(schedule) for schedule in ways} == {1, 2}
-    with Measurer(program, "cpu", MACHINE, cache_dir=tmp_path) as measurer:
+def test_threads_together_give_what_one_gives(
+    make: Callable[[], Program], threads: int, tmp_path: Path
+) -> None:
+    program, machine = make(), CPU.hardware(threads)
+    ways = schedules(program, machine)
+    assert {team_of(schedule) for schedule in ways} == {1, threads}
+    with Measurer(program, "cpu", machine, cache_dir=tmp_path) as measurer:
         assert [o.detail for o in measurer.measure(ways) if not o.ok] == []
 
 
