@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from explorer.workload import Workload
+from ir import Graph, contract, get_backend
 from ir.schedule import Schedule
 from ir.space import Matrix, Space
 from ir.targets.cpu.costs import StageCosts, StageFacts
@@ -137,3 +138,20 @@ def test_roles_follow_the_axes_that_a_schedule_gives_them() -> None:
         shared = sum(columns.is_("parallel", v) for v in ("m", "n", "m n", "n m") if axis in v)
         assert ((table[f"{role}.shared"] > 0) == (shared > 0))[both].all()
     assert table["lane.split"][both].max() == 1.0  # 520 bytes are no whole lines
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_what_windows_share_is_gathered_for_each_point(computed: bool) -> None:
+    """With lanes along the shift of a window that costs more than its sum's lanes do."""
+    g = Graph("volume")
+    y, x, d, c = g.axes(y=24, x=64, d=16, c=32)
+    left, right = g.input("L", (y, x, c), "f32"), g.tensor("R", (24, 80, 32), "f32")
+    place = g.iota(x) + d if computed else x + d
+    g.output("C", contract(left, right[y, place, c], over=c), "f32", (y, x, d))
+    space = get_backend("cpu").space(g.program(), HOST)
+    rows = space.sample(np.random.default_rng(1), 500)
+    names, table = space.features(space.columns(rows))  # type: ignore[misc]
+    apart = table[:, names.index("total.apart")]
+    lanes = np.array([str(space.schedule(row)["lane.s0"]) for row in rows])
+    assert apart[lanes == "d"].min() > 3.0  # 2^3 times all arithmetic
+    assert apart[lanes == "c"].max() < 0.0

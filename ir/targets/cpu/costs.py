@@ -341,9 +341,17 @@ class StageCosts:
         total = np.zeros(self.rows_count)
         for operand, volumes in zip(self.facts.operands, self.volumes, strict=True):
             scattered = self._scattered(operand) * (1.0 - self._packed(operand))
-            vectors = volumes[-1] / operand.element / lanes * self.trips[-1]
+            elements = volumes[-1] / operand.element
+            if operand.shares:  # what is there once is gathered for every point that reads it
+                elements = operand.reads(self.depths[-1]) / self._reuse(operand)
+            vectors = elements / lanes * self.trips[-1]
             total = total + scattered * vectors * GATHER * lanes / 4
         return total * self.parts()
+
+    def _reuse(self, operand: Operand) -> Array:
+        """How many rows of the register tile use what was read for one."""
+        own = [self.along("row", axis) for axis in self.shape.rows if axis in operand.axes]
+        return np.where(sum(own, np.zeros(self.rows_count)) > 0, 1.0, self.rows)
 
     def _scattered(self, operand: Operand) -> Array:
         """1 where the lane axis strides through an operand."""

@@ -38,6 +38,20 @@ class Operand:
         """Whether neighbours along an axis lie side by side in a tensor."""
         return bool(self.dims) and dict(self.dims[-1]).get(axis) == 1
 
+    @property
+    def shares(self) -> bool:
+        """Whether points may share elements: windows that overlap, and places that are computed."""
+        told = [axis for terms in self.dims for axis, _ in terms]
+        return any(len(terms) > 1 for terms in self.dims) or not {*self.axes} <= {*told}
+
+    def reads(self, sizes: Mapping[str, Array]) -> Array:
+        """Elements that the points of a region read, each as often as a point does."""
+        rows = len(next(iter(sizes.values()), "1"))
+        total: Array = np.ones(rows)
+        for axis in self.axes:
+            total = total * sizes[axis]
+        return total
+
     def bytes(self, sizes: Mapping[str, Array]) -> Array:
         """Bytes of the cache lines that a region of these sizes touches."""
         rows = len(next(iter(sizes.values()), "1"))  # one for all where there is no axis
