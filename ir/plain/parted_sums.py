@@ -8,7 +8,7 @@ fold, which all threads do together. Knows no target.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -53,8 +53,24 @@ def with_parted_sums(kernel: PlainKernel) -> PlainKernel:
     if not kernel.cooperative:
         return kernel
     maker = _Maker(kernel)
-    body = tuple(maker.block(kernel.body))
+    body = tuple(with_spreads(kernel.body, maker.spread))
     return replace(kernel, arrays=(*kernel.arrays, *maker.arrays), body=body)
+
+
+def with_spreads(
+    statements: Sequence[Statement], change: Callable[[Spread], Iterator[Statement]]
+) -> Iterator[Statement]:
+    """Statements that all threads come to together, with what `change` makes of shared loops."""
+    for s in statements:
+        if isinstance(s, Spread):
+            yield from change(s)
+        elif isinstance(s, Loop):
+            yield replace(s, body=tuple(with_spreads(s.body, change)))
+        elif isinstance(s, If):
+            body, other = (tuple(with_spreads(side, change)) for side in (s.body, s.other))
+            yield replace(s, body=body, other=other)
+        else:
+            yield s
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,19 +170,7 @@ class _Maker:
     def __init__(self, kernel: PlainKernel) -> None:
         self.names, self.arrays = Names(names_in(kernel)), list[Array]()
 
-    def block(self, statements: Sequence[Statement]) -> Iterator[Statement]:
-        """Statements that all threads come to together."""
-        for s in statements:
-            if isinstance(s, Spread):
-                yield from self._spread(s)
-            elif isinstance(s, Loop):
-                yield replace(s, body=tuple(self.block(s.body)))
-            elif isinstance(s, If):
-                yield replace(s, body=tuple(self.block(s.body)), other=tuple(self.block(s.other)))
-            else:
-                yield s
-
-    def _spread(self, spread: Spread) -> Iterator[Statement]:
+    def spread(self, spread: Spread) -> Iterator[Statement]:
         results = prod(extent for _, extent in spread.variables)
         found = sum_of(spread) if results <= COLUMNS else None
         if found is None or not found.worth(results):
@@ -197,7 +201,7 @@ class _Maker:
     def _rest(self, spread: Spread) -> Iterator[Statement]:
         """What is behind a sum, which may hold another."""
         if spread.body:
-            yield from self._spread(spread)
+            yield from self.spread(spread)
 
     def _coordinates(self, found: SumLoops, number: Scalar) -> Iterator[Let]:
         """The variables of the loops at a term."""

@@ -6,7 +6,7 @@ thread has some rows of it. Knows no target.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
@@ -14,7 +14,6 @@ from ir.merges import NAMED, merge_of
 from ir.plain.block import Names
 from ir.plain.code import (
     Accumulate,
-    If,
     Let,
     Loop,
     Name,
@@ -24,7 +23,7 @@ from ir.plain.code import (
     Statement,
 )
 from ir.plain.jammed import renamed
-from ir.plain.parted_sums import SumLoops, names_in, sum_of
+from ir.plain.parted_sums import SumLoops, names_in, sum_of, with_spreads
 from ir.plain.scalars import plus, times
 
 _RUN = 4096  # iterations of a single loop that stay together
@@ -34,26 +33,14 @@ def with_shared_sums(kernel: PlainKernel) -> PlainKernel:
     """The kernel with its long sums of one result as folds."""
     if not kernel.cooperative:
         return kernel
-    return replace(kernel, body=tuple(_Maker(kernel).block(kernel.body)))
+    return replace(kernel, body=tuple(with_spreads(kernel.body, _Maker(kernel).spread)))
 
 
 class _Maker:
     def __init__(self, kernel: PlainKernel) -> None:
         self.names = Names(names_in(kernel))
 
-    def block(self, statements: Sequence[Statement]) -> Iterator[Statement]:
-        """Statements that all threads come to together."""
-        for s in statements:
-            if isinstance(s, Spread):
-                yield from self._spread(s)
-            elif isinstance(s, Loop):
-                yield replace(s, body=tuple(self.block(s.body)))
-            elif isinstance(s, If):
-                yield replace(s, body=tuple(self.block(s.body)), other=tuple(self.block(s.other)))
-            else:
-                yield s
-
-    def _spread(self, spread: Spread) -> Iterator[Statement]:
+    def spread(self, spread: Spread) -> Iterator[Statement]:
         found = sum_of(spread)
         if prod(extent for _, extent in spread.variables) > 1 or found is None:
             yield spread
@@ -72,7 +59,7 @@ class _Maker:
             outer, extent, False, (Let(own, zero), *body), (own,), (sum_,), merge_of(NAMED["sum"])
         )
         if found.behind:
-            yield from self._spread(Spread((), found.behind))
+            yield from self.spread(Spread((), found.behind))
 
     def _rows(self, found: SumLoops) -> tuple[tuple[Name, int], tuple[Statement, ...]] | None:
         """The outermost loop and what it repeats; of a single one, runs of its iterations."""

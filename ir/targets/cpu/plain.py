@@ -192,12 +192,13 @@ class PlainLowering:
 
     def _write(self, s: Write, variables: Variables) -> None:
         array = self.arrays[s.array]
-        value = self.value(s.value, variables)
-        value = cast(self.b, value, array.dtype, _unsigned(s.value.dtype))
+        self._store(array, s.index, self._stored(array, s.value, variables), variables)
+
+    def _stored(self, array: Array, scalar: Scalar, variables: Variables) -> Value:
+        """A scalar as an array has it."""
+        value = cast(self.b, self.value(scalar, variables), array.dtype, _unsigned(scalar.dtype))
         value = self.b.convert(value, scalar_of(array.dtype))
-        if value.type.scalar == "i1":
-            value = self.b.convert(value, "i8", True)
-        self._store(array, s.index, value, variables)
+        return self.b.convert(value, "i8", True) if value.type.scalar == "i1" else value
 
     def _store(self, array: Array, index: Scalar, value: Value, variables: Variables) -> None:
         self.b.store(value, self.address(array, index, variables))

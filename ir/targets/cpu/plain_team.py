@@ -34,7 +34,8 @@ from ir.plain.code import (
 )
 from ir.plain.meetings import Access, Order, accesses_here, accesses_of, anywhere
 from ir.plain.scalars import times
-from ir.targets.cpu.evaluate import cast, scalar_of
+from ir.plain.strides import steps_of
+from ir.targets.cpu.evaluate import scalar_of
 from ir.targets.cpu.frame import Frame
 from ir.targets.cpu.instructions import VectorRow
 from ir.targets.cpu.nest import Index, Type, Value
@@ -42,7 +43,7 @@ from ir.targets.cpu.plain import LINE, PlainLowering, Variables
 from ir.targets.cpu.plan import round_up
 
 _ROWS = 4  # of a shared loop, for each thread, from which whole rows are shared out
-_LONG = 64  # iterations of a fold, for each thread, that are worth parts
+_LONG = 64  # iterations of a fold and of the loops in it, for each thread, that are worth parts
 
 
 def can_share(kernel: PlainKernel) -> bool:
@@ -177,10 +178,7 @@ class TeamLowering(PlainLowering):
         self._meet_before(access for access in accesses if not access.writes)
         array = self.arrays[s.array]
         where = self.address(array, s.index, variables)
-        value = cast(self.b, self.value(s.value, variables), array.dtype, s.value.dtype == "bool")
-        value = self.b.convert(value, scalar_of(array.dtype))
-        if value.type.scalar == "i1":
-            value = self.b.convert(value, "i8", True)
+        value = self._stored(array, s.value, variables)
         if self.order.clashes(accesses):  # all read what the value is made of, then one writes
             self._meet()
         with self._one():
@@ -267,7 +265,8 @@ class TeamLowering(PlainLowering):
             return
         self._meet_before(anywhere((s,)))
         with self._alone():
-            if s.extent < _LONG * self.frame.count:
+            few = s.extent < self.frame.count
+            if few or s.extent * (1.0 + steps_of(s.body)) < _LONG * self.frame.count:
                 super()._accumulate(s, variables)
                 return
             here = dict(variables)
