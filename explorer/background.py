@@ -81,7 +81,6 @@ def main() -> int:
     from explorer.job import run_plan, single
 
     raises_from_now()
-
     try:
         single(run_plan(Plan.from_json(facts["plan"]), store=facts["store"]))
     except KeyboardInterrupt:

@@ -96,14 +96,14 @@ def _libc() -> ctypes.CDLL:
 def freed_memory_kept() -> Iterator[None]:
     """Arrays that are freed within leave their pages to the next; behind it all are given back.
 
-    A kernel hands out zeroed pages, which takes as long as the arithmetic on them. glibc alone has
-    the calls; elsewhere nothing changes.
+    The system hands out zeroed pages, which takes as long as the arithmetic on them. glibc alone
+    has the calls; elsewhere nothing changes. The process goes on keeping what it frees.
     """
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(_MMAP, _KEPT)
-        library.mallopt(_TRIM, _KEPT)
-    yield
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.malloc_trim(0)
+    with suppress(AttributeError):
+        for parameter in (_MMAP, _TRIM):
+            _libc().mallopt(parameter, _KEPT)
+    try:
+        yield
+    finally:
+        with suppress(AttributeError):
+            _libc().malloc_trim(0)

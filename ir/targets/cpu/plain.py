@@ -46,12 +46,11 @@ from ir.targets.cpu.functions import apply_function
 from ir.targets.cpu.instructions import VectorRow
 from ir.targets.cpu.mathlib import Arithmetic
 from ir.targets.cpu.nest import BIT, I64, Index, Type, Value
-from ir.targets.cpu.plain_lanes import lanes_of, summed
+from ir.targets.cpu.plain_lanes import TURNS, lanes_of, summed
 from ir.targets.cpu.plan import round_up
 
 LINE = 64
 _FEW = 4  # lanes of what whole vectors leave
-_TURNS = 4  # vectors whose sums go on beside each other
 _OF_INDICES = {"add": "iadd", "sub": "isub", "mul": "imul", "max": "imax", "min": "imin"}
 _COMPARISONS = ("lt", "le", "eq")
 
@@ -274,8 +273,9 @@ class PlainLowering:
             end = self.b.maximum(self.b.minimum(high, found.end), first)
             self._each(s, here, low, first)
             rest: Index = first
-            for lanes in (self.lanes * _TURNS * found.loops, self.lanes, _FEW):
-                vectors = lanes_of(self, s, here, lanes) if lanes else None
+            several = (TURNS * self.lanes,) if found.loops else ()
+            for lanes in (*several, self.lanes, _FEW):
+                vectors = lanes_of(self, s, here, lanes)
                 rest = rest if vectors is None else vectors.run(rest, end)
             self._each(s, here, rest, high)
 

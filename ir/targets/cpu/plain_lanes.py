@@ -37,7 +37,7 @@ from ir.targets.cpu.nest import I64, Index, Type, Value
 if TYPE_CHECKING:
     from ir.targets.cpu.plain import PlainLowering
 
-_TURNS = 4  # vectors of a sum that are added up beside each other
+TURNS = 4  # vectors whose sums go on beside each other
 _STORED = ("f32", "i32", "f16", "bf16", "i8", "u8", "i16", "u16")
 _COMPUTED = ("f32", "i32", "bool")
 _COUNTED = ("f32", "i32")  # what indices may become
@@ -337,11 +337,11 @@ def lanes_of(
 
 
 class Sums(_Vectors):
-    """A loop that only adds up, by vectors: `_TURNS` of them go on beside each other, so that none
+    """A loop that only adds up, by vectors: `TURNS` of them go on beside each other, so that none
     waits for the one before."""
 
     def fits(self) -> bool:
-        return self.extent >= self.lanes * _TURNS and all(map(self._statement_fits, self.body))
+        return self.extent >= self.lanes * TURNS and all(map(self._statement_fits, self.body))
 
     def _statement_fits(self, s: Statement) -> bool:
         if isinstance(s, Let):
@@ -352,14 +352,14 @@ class Sums(_Vectors):
 
     def run(self) -> tuple[dict[str, Value], int]:
         """Emit whole vectors; the sums behind them, and where what is left begins."""
-        step = self.lanes * _TURNS
+        step = self.lanes * TURNS
         whole = self.extent // step * step
         names = [s.name.name for s in self.body if isinstance(s, Assign)]
         zero = self.b.constant(0, Type("f32", self.lanes))
-        initial = [zero] * len(names) * _TURNS
+        initial = [zero] * len(names) * TURNS
         with self.b.loop(self.variable.name, 0, whole, step, initial) as loop:
             left: list[Value] = []
-            for turn in range(_TURNS):
+            for turn in range(TURNS):
                 self.vectors = {}
                 self.variables[self.variable.name] = self.b.add(loop.variable, turn * self.lanes)
                 held = loop.carried[turn * len(names) : (turn + 1) * len(names)]
@@ -367,7 +367,7 @@ class Sums(_Vectors):
             loop.block.yields = tuple(left)
         found = {}
         for number, name in enumerate(names):
-            parts = [loop.results[turn * len(names) + number] for turn in range(_TURNS)]
+            parts = [loop.results[turn * len(names) + number] for turn in range(TURNS)]
             while len(parts) > 1:
                 parts = [
                     apply_function(self.lowering.arith, "add", [first, second])
