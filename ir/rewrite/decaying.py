@@ -23,7 +23,8 @@ FORGETS = -200.0  # an exponent whose exponential counts as 0, and of which diff
 
 @dataclass
 class Stepped:
-    """S = factor * S + left * right at each step, read as a sum of products over `depth`."""
+    """S = factor * S + left * right at each step; `reads` are sums of products with it, before a
+    step or behind it."""
 
     program: Program
     before: int
@@ -48,7 +49,7 @@ class Stepped:
         state = None
         for read in self.reads:
             node = self.program.nodes[read]
-            query = next(arg for arg in node.args if arg != self.after)
+            query = next(arg for arg in node.args if arg not in (self.before, self.after))
             key, value = self._sides(read)
             if state is None:
                 sides = [cut.values.at(side, there) for side in (key, value)]
@@ -82,9 +83,10 @@ class Stepped:
         if i not in gate.axes:
             steps = cast(cut.graph.iota(inner) + 1, gate.dtype)
             others = cast(cut.graph.iota(jj) + 1, gate.dtype)
-            return _Decays(gate * steps, gate * others, gate * float(cut.length))
+            total = gate * steps
+            return _Decays(total, total - gate, gate * others, gate * float(cut.length))
         total = cumulative("sum", gate, inner)
-        return _Decays(total, total.at({inner: jj}), reduce("sum", gate, inner))
+        return _Decays(total, total - gate, total.at({inner: jj}), reduce("sum", gate, inner))
 
     def _read(
         self, cut: Cut, read: int, query: int, sides: tuple[int, int], decays: _Decays | None,
@@ -94,20 +96,23 @@ class Stepped:
         assert isinstance(node.op, Contract)
         over = tuple(cut.axis(axis) for axis in node.op.over)
         q, k = cut.values.at(query, here), cut.values.at(sides[0], there)
-        v, seen = cut.values.at(sides[1], there), cut.graph.iota(jj) <= cut.graph.add(Iota(i))
-        if decays is None:
+        v, place = cut.values.at(sides[1], there), cut.graph.add(Iota(i))
+        stepped = self.after in node.args
+        seen = cut.graph.iota(jj) <= place if stepped else cut.graph.iota(jj) < place
+        total = None if decays is None else decays.total if stepped else decays.earlier
+        if decays is None or total is None:
             weights = where(seen, contract(q, k, over, node.dtype), 0.0)
-        elif set(decays.total.axes) & set(node.op.over):
-            apart = where(seen, decays.total - decays.others, -math.inf)
+        elif set(total.axes) & set(node.op.over):
+            apart = where(seen, total - decays.others, -math.inf)
             weights = reduce("sum", q * k * apply("exp", apart), over)
         else:
-            apart = where(seen, decays.total - decays.others, -math.inf)
+            apart = where(seen, total - decays.others, -math.inf)
             weights = contract(q, k, over, node.dtype) * apply("exp", apart)
         inside = contract(weights, v, jj, node.dtype)
         before = cut.handed(state)
-        if decays is None:
+        if total is None:
             return inside + contract(q, before, over, node.dtype)
-        left = apply("exp", decays.total)
+        left = apply("exp", total)
         if set(left.axes) & set(node.op.over):
             return inside + contract(q * left, before, over, node.dtype)
         return inside + contract(q, before, over, node.dtype) * left
@@ -115,10 +120,11 @@ class Stepped:
 
 @dataclass(frozen=True)
 class _Decays:
-    """Logarithms of what is left of the state in front of the chunk: at each point, at each point
-    before, and at the end."""
+    """Logarithms of what is left of the state in front of the chunk: behind each step and before
+    it, at each point before, and at the end."""
 
     total: Tile
+    earlier: Tile
     others: Tile
     whole: Tile
 
@@ -134,8 +140,9 @@ def stepped(program: Program, recur: int) -> Stepped | None:
     start = program.nodes[program.nodes[before].args[0]].op
     if not (isinstance(start, Constant) and start.value == 0):
         return None
-    reads = [user for user in program.users(after) if user != recur]
-    if not reads or set(program.users(before)) - {recur, after, *program.nodes[after].args}:
+    own = {recur, after, *program.nodes[after].args}
+    reads = [user for user in {*program.users(before), *program.users(after)} if user not in own]
+    if not reads:
         return None
     for pattern in _STEPS:
         for match in matches(pattern, program, after):
@@ -146,7 +153,7 @@ def stepped(program: Program, recur: int) -> Stepped | None:
             if "f" in tiles and gate is None:
                 continue
             found = Stepped(
-                program, before, after, recur, op.axis, gate, tiles["a"], tiles["b"], reads
+                program, before, after, recur, op.axis, gate, tiles["a"], tiles["b"], sorted(reads)
             )
             if _is_linear(found):
                 return found
@@ -159,7 +166,8 @@ def _is_linear(state: Stepped) -> bool:
     left, right = (set(program.nodes[n].axes) for n in (state.left, state.right))
     for read in state.reads:
         node = program.nodes[read]
-        if not isinstance(node.op, Contract) or node.args.count(state.after) != 1:
+        states = [arg for arg in node.args if arg in (state.before, state.after)]
+        if not isinstance(node.op, Contract) or len(states) != 1:
             return False
         over = set(node.op.over)
         key, value = (left, right) if over <= left else (right, left)

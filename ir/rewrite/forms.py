@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -19,12 +19,12 @@ from ir.errors import ProgramError
 from ir.ops.base import volume
 from ir.ops.fold import Fold
 from ir.ops.load import Load
-from ir.ops.map import Cast, Constant, Iota
+from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.ops.store import Store
 from ir.program import Node, Program
-from ir.rewrite import block_masks, diagonal, keyed, narrowing, scanned
+from ir.rewrite import block_masks, diagonal, digits, keyed, narrowing, scanned
 from ir.rewrite.canonical import canonical
 from ir.rewrite.chunks import NAME, WHY, chunked
 from ir.rewrite.graft import copy_node, graft
@@ -41,6 +41,7 @@ BOUNDED = 2  # forms of least work of which those with bounds of their masks are
 NARROWED = 4  # forms of least work of which those with narrow products are looked at
 OFFERED = 4  # forms beside the program as written
 STEPPING = 16.0  # times as long that an operation takes where steps wait for each other
+GATHERED = 32  # operations that an index is which is computed for each element
 FOLDED = 4.0  # times as long that an operation takes on states of several numbers
 AGAIN = 4  # products of an operand's element from which what it is made of counts
 DIGITS = 6  # of a form's canonical hash, in its name
@@ -98,18 +99,17 @@ class Form:
 
     @property
     def family(self) -> str:
-        """The first step where that is a matter of size: others are compared within it."""
-        first = self.steps[0].rule if self.steps else ""
-        return first if first.startswith(NAME) else ""
+        """The step that is a matter of size, if one is: others are compared within it."""
+        return next((step.rule for step in self.steps if step.rule.startswith(NAME)), "")
 
     @property
     def kind(self) -> str:
-        """The first step without its size, where that is a matter of size."""
+        """That step without its size."""
         return NAME if self.family else ""
 
     @property
     def name(self) -> str:
-        """Of its first and last rule, and of its canonical form: the same in any version."""
+        """Of its size and last rule, and of its canonical form: the same in any version."""
         if not self.steps:
             return WRITTEN
         words = dict.fromkeys((self.family, self.steps[-1].rule, self.key[:DIGITS]))
@@ -144,6 +144,7 @@ class _Search:
         self.rates, program = rates, narrowing.unwidened(program)
         self.written = Form(program, canonical(program), work_of(program, rates))
         self.known: dict[str, Form] = {self.written.key: self.written}
+        self.chunks = any(True for _ in chunked(self.written.program))  # without any other step
 
     def run(self) -> Forms:
         queue = [(self.written.work.seconds, 0, self.written)]
@@ -213,7 +214,10 @@ class _Search:
         return [form for family, form in found.items() if family not in there]
 
     def _steps(self, form: Form) -> Iterator[tuple[Step, bool, Program]]:
-        if not form.steps:
+        if not form.steps and (apart := digits.digits(form.program)) != form.program:
+            yield Step(digits.NAME, 0), False, apart
+        own = all(step.rule == digits.NAME for step in form.steps)
+        if own or not (form.family or self.chunks):
             for name, node, program in chunked(form.program):
                 yield Step(name, node), True, program  # differences of sums up to two points
         for whole in (keyed, scanned):
@@ -265,7 +269,7 @@ def reason_of(step: str) -> str:
         return f"{diagonal.WHY} ({diagonal.ROUNDING})"
     if step == block_masks.NAME:
         return f"{block_masks.WHY} ({block_masks.ROUNDING})"
-    for one in (keyed, scanned, narrowing):
+    for one in (digits, keyed, scanned, narrowing):
         if step == one.NAME:
             return f"{one.WHY} ({one.ROUNDING})"
     return next(f"{rule.why} ({rule.rounding})" for rule in RULES if rule.name == step)
@@ -316,16 +320,19 @@ def work_of(program: Program, rates: Rates) -> Work:
     for position, node in enumerate(program.nodes):
         types = [program.nodes[arg].type for arg in node.args]
         operations = node.op.flops(types, node.type, program.scope)
+        if digits.is_computed(program, position):
+            seconds += GATHERED * volume(program.scope, node.axes) / rates.other
         if position in steps:
             seconds += STEPPING * operations / rates.other
         elif isinstance(node.op, Contract):
-            factors = tuple(program.nodes[_stored(program, arg)].dtype for arg in node.args)
+            factors = tuple(_read_as(program, arg, rates.products) for arg in node.args)
             seconds += operations / rates.of(factors)
         elif _is_folded(node):
             seconds += FOLDED * operations / rates.other
         else:
             seconds += operations / rates.other
-        if _is_sum(node) and position in feeding:  # another sum reads what this one leaves
+        if _is_sum(node) and position in feeding and not _is_added_up(program, position):
+            # another sum reads what this one leaves
             size = volume(program.scope, node.axes) * dtype_of(node.dtype).bytes
             seconds += (4 if position in folded else 2) * size / rates.bytes
     operands = {
@@ -339,6 +346,28 @@ def work_of(program: Program, rates: Rates) -> Work:
     return Work(seconds, len(operands))
 
 
+def _is_added_up(program: Program, product: int) -> bool:
+    """Whether sums of products are partial ones, which who has them scales and adds up: all readers
+    reduce them along axes of their own."""
+    if not isinstance(program.nodes[product].op, Contract):
+        return False
+    own, over = {*program.nodes[product].axes}, set[frozenset[str]]()
+    pending, seen = [product], {product}
+    while pending:
+        for user in program.users(pending.pop()):
+            node = program.nodes[user]
+            if isinstance(node.op, Map | Cast):
+                pending += [user] if user not in seen else []
+                seen.add(user)
+            elif isinstance(node.op, Reduce) and {*node.op.over} < own:
+                over.add(frozenset(node.op.over))
+                if {*node.axes} != own - {*node.op.over}:
+                    return False
+            else:
+                return False
+    return len(seen) > 1 and len(over) == 1
+
+
 def _used_again(program: Program, product: int, arg: int) -> bool:
     """Whether a product multiplies each element of an operand with many others."""
     axes = {axis for one in program.nodes[product].args for axis in program.nodes[one].axes}
@@ -346,16 +375,16 @@ def _used_again(program: Program, product: int, arg: int) -> bool:
     return volume(program.scope, tuple(others)) >= AGAIN
 
 
-def _stored(program: Program, position: int) -> int:
-    """What an operand is read as, before casts that only widen it."""
+def _read_as(program: Program, position: int, known: Collection[str]) -> str:
+    """The type of an operand before casts that only widen it, if products of it are known."""
     node = program.nodes[position]
-    while (
-        isinstance(node.op, Cast)
-        and dtype_of(node.dtype).bits >= dtype_of(program.nodes[node.args[0]].dtype).bits
-    ):
-        position = node.args[0]
-        node = program.nodes[position]
-    return position
+    found = node.dtype
+    while isinstance(node.op, Cast):
+        node = program.nodes[node.args[0]]
+        if dtype_of(found).bits < dtype_of(node.dtype).bits:
+            break
+        found = node.dtype if node.dtype in known else found
+    return found
 
 
 def _feeding(program: Program, ends: Callable[[Node], bool]) -> set[int]:
@@ -369,8 +398,10 @@ def _feeding(program: Program, ends: Callable[[Node], bool]) -> set[int]:
 
 
 def _made_of(program: Program, position: int) -> set[int]:
-    """The maps between a value and what is loaded or summed up."""
+    """The maps between a value and what is loaded or summed up; loads at computed indices."""
     node = program.nodes[position]
+    if digits.is_computed(program, position):
+        return {position}
     if isinstance(node.op, Load | Constant | Iota | Store) or _is_sum(node):
         return set()
     inner = set().union(*(_made_of(program, arg) for arg in node.args)) if node.args else set()

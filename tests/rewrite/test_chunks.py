@@ -98,6 +98,42 @@ def test_states_that_decay(name: str, words: dict[str, int]) -> None:
     same(load_operator(name).build(t=LONG, **words), 1)
 
 
+GATES = ("", "t", "tk", "k", "tv")
+
+
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("both", [False, True])
+def test_states_that_are_read_before_a_step(gate: str, both: bool) -> None:
+    g = Graph("before")
+    t, k, v = g.axes(t=LONG, k=3, v=4)
+    axes = {"t": t, "k": k, "v": v}
+    left, right = g.input("K", (t, k), "f64"), g.input("V", (t, v), "f64")
+    before = g.state(t, (k, v), dtype="f64")
+    kept = before
+    if gate:
+        rates = g.input("W", tuple(axes[name] for name in gate), "f64", values=decay(0.2))
+        kept = before * exp(rates)
+    after = kept + left * right
+    g.output("O", contract(g.input("R", (t, k), "f64"), before, over=k), "f64")
+    if both:
+        g.output("P", contract(right, after, over=v), "f64")
+    g.output("S", recur(before, after), "f64")
+    same(g.program(), 1)
+
+
+def test_a_bonus_for_the_step_itself_is_added_apart() -> None:
+    """RWKV 6: what is read is the state before a step and a part of what the step adds."""
+    g = Graph("bonus")
+    b, t, k, v = g.axes(b=8, t=1024, k=64, v=64)
+    r, key = g.input("R", (b, t, k), "f32"), g.input("K", (b, t, k), "f32")
+    value, rate = g.input("V", (b, t, v), "f32"), g.input("W", (b, t, k), "f32", values=decay())
+    state, bonus = g.state(t, (b, k, v)), g.input("u", (k,), "f32")
+    g.output("O", contract(r, state + bonus * (key * value), over=k))
+    g.output("S", recur(state, state * exp(rate) + key * value))
+    offered = forms_of(g.program(), Rates({"f32": 1e14}, 3e13, 3e12)).offered
+    assert any(form.family for form in offered)
+
+
 def test_a_gate_that_forgets_everything() -> None:
     """What was before it leaves no trace, and no NaN."""
     program = load_operator("gla").build(b=1, t=LONG, heads=1, d=3, dv=4)

@@ -7,11 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from ir import Graph, Program, cast, contract, exp, operator, reduce
+from ir import Graph, Program, cast, contract, exp, operator, reduce, rsqrt
 from ir.inputs import random_inputs
 from ir.targets.cuda.build.kernels import kernels_of
 from ir.targets.cuda.build.orders import long_last
 from ir.targets.cuda.build.statistics import together_of
+from ir.targets.cuda.space.residences import SUMS, pieces_of
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
@@ -121,3 +122,17 @@ def test_what_waits_for_another_kernel_has_one_of_its_own() -> None:
     assert together_of(program, reductions) == [[first, second], [product], [top], [last]]
     assert together_of(program, [first, second, last]) == [[first, second], [last]]
     assert together_of(program, [first, top, last]) == [[first], [top], [last]]
+
+
+def test_mean_and_variance_in_front_of_a_product_have_one_kernel() -> None:
+    """Both are ends of reductions, not bare ones; the second is made of the first."""
+    g = Graph("normal")
+    m, n, r = g.axes(m=256, n=512, r=64)
+    x = cast(g.input("X", (m, n), "bf16"), "f32")
+    mean = reduce("sum", x, over=n) * (1 / 512)
+    scale = rsqrt(reduce("sum", (x - mean) * (x - mean), over=n) * (1 / 512) + 1e-5)
+    g.output("Y", contract(cast((x - mean) * scale, "bf16"), g.input("W", (n, r), "bf16"), over=n))
+    (first, product) = pieces_of(g.program(), SUMS)
+    assert len(first.program.outputs) == 2
+    assert {spec.name for spec in first.program.inputs} == {"X"}
+    assert len(product.program.outputs) == 1

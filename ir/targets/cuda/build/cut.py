@@ -87,7 +87,7 @@ def stored_at(
     """Programs in order of execution, the values of `nodes` in memory between them, by names that
     are not `taken`; outputs that share a reduction stay together."""
     cuts = [_cut(program, node, taken, padded) for node in sorted(nodes)]
-    return tuple(_kernels(program, cuts, joined=True))
+    return tuple(_kernels(program, cuts, joined=True, together=True))
 
 
 def parted_at(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ir.ops.load import Load
+from ir.ops.map import Constant
 from ir.ops.reduce import Reduce
 from ir.program import Program
 from ir.stages import is_reduction, reduced_axes
@@ -61,7 +62,7 @@ def _alike(first: _Part, other: _Part) -> bool:
 
 
 def _part_of(program: Program, node: int, known: set[int]) -> _Part:
-    reads, over, plain = set[int](), set[str](), isinstance(program.nodes[node].op, Reduce)
+    reads, over, plain = set[int](), set[str](), True
     pending, seen, loads = [node], set[int](), set[int]()
     while pending:
         here = pending.pop()
@@ -78,7 +79,7 @@ def _part_of(program: Program, node: int, known: set[int]) -> _Part:
             over.update(reduced_axes(program.nodes[here]))
             plain &= isinstance(op, Reduce)
         else:
-            plain &= is_elementwise(program, here)
+            plain &= isinstance(op, Constant) or is_elementwise(program, here)
         pending.extend(program.nodes[here].args)
     whole = {*program.nodes[node].axes, *over}
     rows = frozenset(x for x in reads | loads if {*program.nodes[x].axes} == whole)
