@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ir import Graph, cast, contract, operator, reduce, relu, rsqrt
+from ir import Graph, cast, contract, operator, reduce, relu, rsqrt, sigmoid
 from ir.dtypes import dtype_of, from_float, numpy_dtype
 from ir.ops.base import Array
 from ir.oracle import evaluate, random_inputs
@@ -219,3 +220,62 @@ def test_padded_tensors_between_kernels_have_copyable_strides() -> None:
     program = built("matmul", {"m": 64, "n": 64, "k": 63, "dtype": "bf16", "tb": True})
     first = kernels_of(program, HARDWARE)[0].program
     assert first.outputs[0].shape[-1] % 8 == 0
+
+
+def gradients(m: int = 256, h: int = 512, k: int = 512) -> Program:
+    """Of silu(X W) * (X V): what goes to two products behind is made of both products before."""
+    g = Graph("gradients")
+    rows, hidden, depth, column = g.axes(m=m, h=h, k=k, q=k)
+    x, dy = g.input("X", (rows, depth), "bf16"), g.input("dY", (rows, hidden), "bf16")
+    w, v = g.tensor("W", (k, h), "bf16"), g.tensor("V", (k, h), "bf16")
+    gate = contract(x, w[depth, hidden], over=depth)
+    value = contract(x, v[depth, hidden], over=depth)
+    soft = sigmoid(gate)
+    first = cast(dy * value * soft * (1 + gate * (1 - soft)), "bf16")
+    second = cast(dy * gate * soft, "bf16")
+    back = contract(first, w[column, hidden], over=hidden)
+    g.output("dX", back + contract(second, v[column, hidden], over=hidden), "bf16")
+    return g.program()
+
+
+def recomputed(m: int = 256, h: int = 512, k: int = 512) -> Program:
+    """Gradients of weights; hidden values are computed again, and one of them needs them too."""
+    g = Graph("recomputed")
+    rows, hidden, depth, column = g.axes(m=m, h=h, k=k, q=k)
+    x, dy = g.input("X", (rows, depth), "bf16"), g.input("dY", (rows, column), "bf16")
+    w, v = g.input("W", (depth, hidden), "bf16"), g.input("V", (hidden, column), "bf16")
+    z = contract(x, w, over=depth)
+    soft = sigmoid(z)
+    below = cast(contract(dy, v, over=column) * soft * (1 + z * (1 - soft)), "bf16")
+    g.output("dW", contract(x, below, over=rows), "f32")
+    g.output("dV", contract(cast(z * soft, "bf16"), dy, over=rows), "f32")
+    return g.program()
+
+
+@pytest.mark.parametrize(("make", "outputs"), [(gradients, [2, 1]), (recomputed, [1, 2, 1, 1])])
+def test_products_have_what_is_made_of_them_point_by_point(
+    make: Callable[[], Program], outputs: list[int]
+) -> None:
+    parts = cut_program(make(), together=True)
+    assert [len(part.outputs) for part in parts] == outputs
+    assert all(any(n.op.name == "contract" for n in part.nodes) for part in parts)
+
+
+def test_what_waits_for_a_later_product_is_not_taken_into_an_earlier_one() -> None:
+    """Both values are made of z point by point, but one also of a product of the other."""
+    g = Graph("waits")
+    i, k, j, n = g.axes(i=256, k=512, j=512, n=512)
+    x, w = g.input("X", (i, k), "bf16"), g.input("W", (k, j), "bf16")
+    z = contract(x, w, over=k)
+    early = cast(z * sigmoid(z), "bf16")
+    again = contract(early, g.input("U", (j, n), "bf16"), over=j)
+    turned = again.at({n: j})
+    late = cast(z * turned, "bf16")
+    g.output("Y", contract(late, g.input("T", (j, k), "bf16"), over=j), "f32")
+    g.output("Z", contract(early, g.input("S", (j, k), "bf16"), over=j), "f32")
+    for together in (False, True):
+        parts = cut_program(g.program(), together=together)
+        known = {spec.name for spec in g.program().inputs}
+        for part in parts:
+            assert {spec.name for spec in part.inputs} <= known
+            known |= {spec.name for spec in part.outputs}

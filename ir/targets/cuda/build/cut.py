@@ -24,6 +24,7 @@ from ir.targets.cuda.build.computed import (
     large_loads,
     register_problem,
 )
+from ir.targets.cuda.build.epilogues import by_epilogues
 from ir.targets.cuda.build.folds import folded_axes, in_one_tile
 from ir.targets.cuda.build.orders import is_for_tensor_cores, long_last, reads_short
 from ir.targets.cuda.build.products import (
@@ -38,7 +39,7 @@ from ir.targets.cuda.build.products import (
     runs_along_batches,
     volume,
 )
-from ir.targets.cuda.build.statistics import together_of
+from ir.targets.cuda.build.statistics import with_statistics
 from ir.tiles import Tile
 
 WGMMA, MMA, FMA = "wgmma", "mma", "fma"  # what computes the products of matrices
@@ -67,7 +68,8 @@ def cut_program(
     outputs of what is reduced have the kernel of those over all of its points. Products stand
     `alone` if what is reduced beside them goes through memory. If `chained`, those that meet on the
     way to another product stay together, whatever they sum over. `held`: the longest sum of a
-    product that another one is made of. If `together`, reductions of the same rows have one kernel.
+    product that another one is made of. If `together`, reductions of the same rows have one kernel,
+    and a product has what is made of it point by point.
 
     What `engine` cannot take as it is goes through memory, by names that are not `taken`.
     """
@@ -77,8 +79,11 @@ def cut_program(
     )
     nodes = _every(program) if everywhere else boundaries
     taken |= {spec.name for spec in program.tensors}
-    cuts = [_cut(program, node, taken) for node in sorted(nodes)]
-    return tuple(_kernels(program, cuts, joined, beside, together))
+    groups = [[node] for node in sorted(nodes)]
+    if together:
+        groups = with_statistics(program, by_epilogues(program, nodes))
+    cuts = [[_cut(program, node, taken) for node in group] for group in groups]
+    return tuple(_kernels(program, cuts, joined, beside))
 
 
 def stored_at(
@@ -86,8 +91,9 @@ def stored_at(
 ) -> tuple[Program, ...]:
     """Programs in order of execution, the values of `nodes` in memory between them, by names that
     are not `taken`; outputs that share a reduction stay together."""
-    cuts = [_cut(program, node, taken, padded) for node in sorted(nodes)]
-    return tuple(_kernels(program, cuts, joined=True, together=True))
+    groups = with_statistics(program, [[node] for node in sorted(nodes)])
+    cuts = [[_cut(program, node, taken, padded) for node in group] for group in groups]
+    return tuple(_kernels(program, cuts, joined=True))
 
 
 def parted_at(
@@ -351,21 +357,21 @@ def _summed_order(program: Program, product: Product, cut: int) -> tuple[str, ..
 
 
 def _kernels(
-    program: Program, cuts: list[Cut], joined: bool, beside: bool = False, together: bool = False
+    program: Program, cuts: list[list[Cut]], joined: bool, beside: bool = False
 ) -> list[Program]:
+    """`cuts`: what goes through memory, by kernels."""
     known: dict[int, Cut] = {}
     found: list[Program] = []
-    by_node = {cut.node: cut for cut in cuts}
-    for nodes in together_of(program, [*by_node]) if together else [[node] for node in by_node]:
+    for group in cuts:
         name = part_name(program, len(found))
-        found.append(_rebuild(program, name, known, [], [by_node[node] for node in nodes]))
-        known |= {node: by_node[node] for node in nodes}
-    stores = _unwritten(program, cuts)
+        found.append(_rebuild(program, name, known, [], group))
+        known |= {cut.node: cut for cut in group}
+    stores = _unwritten(program, [*known.values()])
     groups = _store_groups(program, stores, joined, beside, frozenset(known))
-    for number, group in enumerate(groups):
+    for number, outputs in enumerate(groups):
         whole = not cuts and not number
         name = program.name if whole else part_name(program, len(found))
-        found.append(_rebuild(program, name, known, group, []))
+        found.append(_rebuild(program, name, known, outputs, []))
     return found
 
 

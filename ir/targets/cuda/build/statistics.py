@@ -37,6 +37,17 @@ class _Group:
     nodes: list[int]
 
 
+def with_statistics(program: Program, groups: Sequence[list[int]]) -> list[list[int]]:
+    """Kernels by what they compute into memory, in order, those of the same rows as one."""
+    own = {node: group for group in groups if len(group) > 1 for node in group}
+    found: list[list[int]] = []
+    for nodes in together_of(program, [node for group in groups for node in group]):
+        whole = own.get(nodes[0], nodes)
+        if whole not in found:
+            found.append(whole)
+    return found
+
+
 def together_of(program: Program, nodes: Sequence[int]) -> list[list[int]]:
     """Values that go through memory by kernels, in order: those that reduce the same rows along the
     same axes have one, if nothing that another kernel makes of them comes between."""
@@ -83,4 +94,4 @@ def _part_of(program: Program, node: int, known: set[int]) -> _Part:
         pending.extend(program.nodes[here].args)
     whole = {*program.nodes[node].axes, *over}
     rows = frozenset(x for x in reads | loads if {*program.nodes[x].axes} == whole)
-    return _Part(frozenset(reads), rows, frozenset(over), plain)
+    return _Part(frozenset(reads), rows, frozenset(over), plain and bool(over))
