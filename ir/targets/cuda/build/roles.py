@@ -17,6 +17,7 @@ from ir.targets.cuda.build.begins import Begin, begin_of
 from ir.targets.cuda.build.computed import (
     Walk,
     by_stride,
+    dimensions_of,
     fetch_problem,
     find_walk,
     large_loads,
@@ -92,15 +93,47 @@ class Roles:
 
     @cached_property
     def listed(self) -> str:
-        """The walked axis around a chain's main one of which a block may have several points: one
-        along which all that is copied differs by an index alone (pages, listed blocks), so that
-        they are copied one by one, or that is a dimension of it. Empty if there is none."""
-        if not self.inner or len(self.walked) < 2:
+        """The walked axis around the main one of which a block may have several points: in a chain
+        one along which all that is copied differs by an index alone (pages, listed blocks), so that
+        they are copied one by one, or that is a dimension of it; in a product one beside a main
+        axis that no whole steps of the instruction divide (rows of an image). Empty if there is
+        none."""
+        if len(self.walked) < 2 or self.computed or self.folded or self.begins:
             return ""
         axis, program = self.walked[-2], self.program
+        if not self.inner:
+            return axis if self._in_rows(axis) else ""
         loads = [product.b for product in self.products if axis in program.nodes[product.b].axes]
         ops = [program.nodes[load].op for load in loads]
         return axis if loads and all(_counts_alone(op, axis) for op in ops) else ""
+
+    def _in_rows(self, axis: str) -> bool:
+        """Whether blocks have to be made of several rows of the main axis, and may be."""
+        main, extents = self.walked[-1], self.program.axes
+        loads = [x for product in self.products for x in (product.a, product.b)]
+        ops = [op for x in loads if isinstance(op := self.program.nodes[x].op, Load)]
+        if extents[main] % WGMMA_KINDS[self.dtype].k == 0 or len(ops) < len(loads):
+            return False
+        plain = all(
+            any((name, 1) in index.terms for index in op.index[:-1])
+            for op in ops
+            for name in (axis, main)
+        )
+        return plain and not self.ends_outside(main)
+
+    def ends_outside(self, axis: str) -> bool:
+        """Whether what lies behind a walked axis' end is outside every tensor."""
+        for product in self.products:
+            for operand in (product.a, product.b):
+                if isinstance(self.program.nodes[operand].op, Load):
+                    dimensions = dimensions_of(self.program, operand, self.walk)
+                    for dimension in dimensions:
+                        terms = dimension.index.terms
+                        names = [name for name, _ in terms if self.program.axes[name] > 1]
+                        moved = dimension is dimensions[-1] and dimension.index.constant != 0
+                        if axis in names and (len(names) > 1 or moved):
+                            return False
+        return True
 
     @cached_property
     def contiguous_columns(self) -> bool:

@@ -12,7 +12,7 @@ from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.products import volume
-from ir.targets.cuda.build.roles import WIDEST
+from ir.targets.cuda.build.roles import WIDEST, Roles
 from ir.targets.cuda.grid import batching
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.dealing import deal_decision
@@ -204,6 +204,17 @@ class Seeds:
             wanted //= part
         return values
 
+    def _rows_of(self, roles: Roles, wanted: int, values: dict[str, Value]) -> int:
+        """Whole rows of the main axis: the fewest of whole steps of the instruction, or as many as
+        make up so many points; how many points these are."""
+        name, kernel = self.kernel.name(f"tile.{roles.listed}"), self.kernel
+        extent = kernel.program.axes[roles.main_walk]
+        rows = (n for n in kernel.tile_domain(roles.listed) if n * extent % kernel.step == 0)
+        fitting = [n for n in rows if kernel.program.axes[roles.listed] % n == 0] or [1]
+        values[kernel.name(f"tile.{roles.main_walk}")] = extent
+        values[name] = next((n for n in fitting if n * extent >= wanted), fitting[0])
+        return int(values[name]) * extent
+
     def plain(
         self, rows: int, columns: int, consumers: int, stages: int, cluster: str, raster: str,
         swap: bool = False, partition: str = "rows", lines: int = 1,
@@ -227,6 +238,8 @@ class Seeds:
             tile *= lines
         if roles.at_once:
             tile = fixed_tiles(roles)[walk]
+        elif roles.listed:
+            tile = self._rows_of(roles, tile * lines, values)
         else:
             values[self.kernel.name(f"tile.{walk}")] = tile // inside
         slot = (rows + max(columns, 64)) * max(LINE, tile * self.kernel.size)

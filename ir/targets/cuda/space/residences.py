@@ -25,6 +25,7 @@ from ir.rewrite.parting import cut
 from ir.rewrite.stated import stated
 from ir.targets.cuda.build.boundaries import boundary_of
 from ir.targets.cuda.build.cut import has_stores_beside, stored_at
+from ir.targets.cuda.build.laid import laid_anew
 from ir.targets.cuda.build.orders import is_for_tensor_cores
 from ir.targets.cuda.build.products import STRIDE_UNIT, depends_on_reduction, product_of
 from ir.targets.cuda.build.roles import WIDEST
@@ -43,6 +44,8 @@ SUMS, PRODUCTS, STORED = "sums-stored", "products-stored", "all-stored"
 """Reductions that are no products for tensor cores, those that are, and both."""
 OPERANDS = "operands-stored"
 """Factors of products for tensor cores that are computed of nothing reduced."""
+LAID = "inputs-laid"
+"""Copies of inputs whose dimensions are in no order that tensor cores take, in one that they do."""
 JOINED = "axes-joined"
 """Nothing more than usually; axes that always go together are one, and what a chain of products has
 too many columns of is in parts that blocks of their own have, as in all but the usual one."""
@@ -90,6 +93,8 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
             parts = (phase.program,)
             if count:
                 parts = in_parts_beside(phase.program, int(count), frozenset(taken))
+        elif residence == LAID:
+            parts = laid_anew(phase.program, frozenset(taken))
         else:
             parts = _at(phase.program, _stored(phase.program, residence), frozenset(taken))
         taken |= {spec.name for part in parts for spec in part.tensors}
@@ -122,7 +127,7 @@ def residences(program: Program, processors: int) -> tuple[str, ...]:
     counts = dict.fromkeys(n for phase in usual for n in counts_of(phase, processors))
     parts = [f"{PARTS}{count}" for count in counts]
     wide = (f"{WIDE}-{name}" for name in parts)
-    for name in (ROWS, STEPS, *parts, *wide, JOINED, WIDE, OPERANDS, SUMS, PRODUCTS, STORED):
+    for name in (ROWS, STEPS, *parts, *wide, JOINED, WIDE, LAID, OPERANDS, SUMS, PRODUCTS, STORED):
         found.setdefault(pieces_of(program, name), name)
     beside = any(has_stores_beside(p.program) for p in pieces_of(program, BESIDE) if not p.plain)
     shared = dict.fromkeys(n for phase in usual for n in counts_beside(phase, processors))

@@ -113,7 +113,13 @@ class TensorKernel(TensorStreams):
         """Orders of the main loop, with what each does."""
         return order_choices(find_roles(self.streamed, False, self.computes))
 
-    def _tile_domain(self, axis: str) -> tuple[int, ...]:
+    def tile_domain(self, axis: str) -> tuple[int, ...]:
+        """How many points of an axis a tile may have."""
+        if self.roles.listed and not self.roles.inner:
+            if axis == self.roles.main_walk:
+                return (self.program.axes[axis],)
+            if axis == self.roles.listed:
+                return tuple(range(1, min(16, self.program.axes[axis]) + 1))
         if axis == self.roles.main_walk and not self.roles.inner:
             inside = prod(self.program.axes[a] for a in self.roles.whole)
             tiles = (lines * 32 // self.size // inside for lines in (1, 2, 4, 8, 16))
@@ -128,7 +134,7 @@ class TensorKernel(TensorStreams):
 
     def decisions(self) -> list[Decision]:
         found = [
-            Decision(self.name(f"tile.{axis}"), self._tile_domain(axis), "tile", axis,
+            Decision(self.name(f"tile.{axis}"), self.tile_domain(axis), "tile", axis,
                      "points of the axis in one tile")
             for axis in self.free_axes
         ]  # fmt: skip

@@ -20,7 +20,6 @@ from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
-from ir.targets.cuda.build.computed import dimensions_of
 from ir.targets.cuda.build.roles import WIDEST, Roles
 from ir.targets.cuda.grid.dealing import AS_THEY_COME, growth
 from ir.targets.cuda.grid.dealing import NAME as DEAL
@@ -133,9 +132,11 @@ class TensorRules(FormedRules):
                 return fits
             again = self.program.axes[self.roles.main_walk] % tile == 0
             return fits & again & self._lists_fit(columns)
-        alone = self._walk_alone()
-        extent = self.program.axes[self.roles.main_walk]
-        return (self._depth(columns) % self.step == 0) & ((extent % tile == 0) | alone)
+        fits = self._depth(columns) % self.step == 0
+        for axis in filter(None, (self.roles.main_walk, self.roles.listed)):
+            ends = self.program.axes[axis] % self._tile(columns, axis) == 0
+            fits &= ends | self.roles.ends_outside(axis)
+        return fits
 
     def _lists_fit(self, columns: Columns) -> Any:
         """Whether a block has one point of what is listed, or all else is plain: pairs in words, no
@@ -155,20 +156,6 @@ class TensorRules(FormedRules):
             walk in over and self._line_axis(operand) == walk
             for operand, over in self._operands(self.roles)
         )
-
-    def _walk_alone(self) -> bool:
-        """Whether what lies behind the main walked axis' end is outside every tensor."""
-        axis = self.roles.main_walk
-        for product in self.roles.products:
-            for operand in (product.a, product.b):
-                if isinstance(self.program.nodes[operand].op, Load):
-                    dimensions = dimensions_of(self.program, operand, self.roles.walk)
-                    for dimension in dimensions:
-                        names = [name for name, _ in dimension.index.terms]
-                        moved = dimension is dimensions[-1] and dimension.index.constant != 0
-                        if axis in names and (len(names) > 1 or moved):
-                            return False
-        return True
 
     def _accumulators(self, columns: Columns) -> Any:
         """Registers of the accumulators and of a computed operand in one consumer thread."""

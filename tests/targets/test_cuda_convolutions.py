@@ -1,0 +1,106 @@
+"""Convolutions as torch lays them out, and their gradients: on tensor cores, and right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ir import Graph, contract
+from ir.inputs import random_inputs
+from ir.program import Program
+from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.build.laid import laid_anew
+from ir.targets.cuda.space.residences import LAID, residences
+from ir.targets.cuda.space.tensor import TensorKernel
+from tests.emulator.emulate import MODES, compiler
+from tests.judging import bounds_of
+from tests.targets.cuda_cases import BACKEND, HARDWARE
+from tests.targets.test_cuda_emulated import problems
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++)")
+
+
+def forward(n: int, h: int, w: int, c: int, f: int, stride: int = 1) -> Program:
+    """Channels ahead of rows, taps behind channels."""
+    g = Graph("forward")
+    N, Y, X = g.axes(n=n, y=h // stride, x=w // stride)
+    C, F, R, S = g.axes(c=c, f=f, r=3, s=3)
+    image = g.tensor("X", (n, c, h, w), "f16", fill=0)
+    weight = g.input("W", (F, C, R, S), "f16")
+    windows = image[N, C, stride * Y + R - 1, stride * X + S - 1]
+    g.output("Y", contract(windows, weight, over=(C, R, S)), "f16", (N, F, Y, X))
+    return g.program()
+
+
+def gradient(n: int, h: int, w: int, c: int, f: int, taps: int = 3, last: bool = True) -> Program:
+    """Of the weights; `last`: channels behind rows."""
+    g = Graph("gradient")
+    N, Y, X, C, F, R, S = g.axes(n=n, y=h, x=w, c=c, f=f, r=taps, s=taps)
+    image = g.tensor("X", (n, h, w, c) if last else (n, c, h, w), "f16", fill=0)
+    y, x = Y + R - taps // 2, X + S - taps // 2
+    windows = image[N, y, x, C] if last else image[N, C, y, x]
+    above = g.input("dY", (N, Y, X, F) if last else (N, F, Y, X), "f16")
+    g.output("dW", contract(windows, above, over=(N, Y, X)), "f32", (F, R, S, C))
+    return g.program()
+
+
+def kinds(program: Program, engine: str, residence: str = "usual") -> list[str]:
+    return [kernel.kind for kernel in kernels_of(program, HARDWARE, engine, residence)]
+
+
+def only(program: Program) -> TensorKernel:
+    (kernel,) = kernels_of(program, HARDWARE, "wgmma")
+    assert isinstance(kernel, TensorKernel)
+    return kernel
+
+
+def test_images_whose_rows_are_innermost_are_laid_anew() -> None:
+    program = forward(2, 8, 16, 16, 32)
+    *copies, product = laid_anew(program, frozenset())
+    shapes = {spec.name: spec.shape for part in copies for spec in part.outputs}
+    assert shapes == {"laid_X": (2, 8, 16, 16), "laid_W": (32, 3, 3, 16)}
+    assert {spec.name for spec in product.inputs} == set(shapes)
+    assert LAID in residences(program, 132)
+    assert "tensor" not in kinds(program, "wgmma")
+    assert kinds(program, "wgmma", LAID)[-1] == "tensor"
+
+
+def test_what_products_take_as_it_is_stays() -> None:
+    last, few = gradient(2, 8, 16, 16, 32), forward(1, 8, 16, 3, 4)
+    for program in (last, few):
+        assert laid_anew(program, frozenset()) == (program,)
+        assert LAID not in residences(program, 132)
+
+
+def test_blocks_have_several_rows_of_an_image() -> None:
+    """12 points are no whole steps of 16, and what lies behind them belongs to the next row."""
+    kernel = only(gradient(2, 8, 12, 64, 64))
+    assert (kernel.roles.main_walk, kernel.roles.listed) == ("x", "y")
+    assert kernel.tile_domain("x") == (12,)
+    assert only(gradient(2, 8, 16, 64, 64)).roles.listed == ""
+    assert only(gradient(2, 8, 12, 64, 64, taps=1)).roles.listed == ""
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (forward(2, 6, 10, 64, 72), LAID),
+        (forward(4, 16, 24, 128, 128, stride=2), LAID),
+        (gradient(2, 8, 12, 64, 64), "tile.y"),
+        (gradient(2, 6, 24, 72, 40, taps=5), "tile.y"),
+        (gradient(2, 8, 12, 32, 40, last=False), LAID),
+    ],
+)
+def test_their_kernels_mean_their_programs(program: Program, words: str) -> None:
+    inputs = random_inputs(program, np.random.default_rng(1))
+    wanted, space = bounds_of(program, inputs), BACKEND.space(program, HARDWARE)
+    rng, tried = np.random.default_rng(2), 0
+    for row in (*space.seed_rows(rng), *space.sample(rng, 500)):
+        schedule = space.schedule(row)
+        if words not in schedule.to_json() or tried == 6:
+            continue
+        kernel = BACKEND.lower(program, schedule, HARDWARE)
+        assert not problems(program, kernel, inputs, wanted, tried % len(MODES)), schedule
+        tried += 1
+    assert tried == 6
