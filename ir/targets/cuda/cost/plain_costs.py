@@ -19,6 +19,7 @@ from ir.plain.code import (
     Accumulate,
     Assign,
     Between,
+    Call,
     Combine,
     If,
     Let,
@@ -78,6 +79,7 @@ MET_CLOCKS = 4.0  # of an element that is combined where others are
 MET_PER_CLOCK = 80.0  # elements that memory combines, of all
 THREADS_PER_PROCESSOR = 2048.0
 L2_PER_CLOCK = 16.0  # bytes into a processor, of what threads wait for
+_FEW = 0.05  # of what a processor does, that the threads of one warp do at least
 _LINE = 128  # bytes that a warp is given at a time
 _NEAR = 0.35  # of the wait for memory, that for lines in L2
 
@@ -167,6 +169,8 @@ class PlainCosts:
         waves = blocks / resident / sms
         serial = _Serial(step, how, grouped, self._rare(step, ways))
         busy = np.minimum(np.minimum(blocks * threads / 1024.0, blocks) / sms, 1.0)
+        if not step.folds:  # whose threads have many words under way each
+            busy = np.minimum(busy, np.maximum(resident * threads / 1024.0, _FEW))
         moved = _share(step) * sum(map(spec_bytes, step.plain.tensors))
         traffic = np.full(len(threads), moved / MEMORY_BYTES_PER_CLOCK / sms)
         issued = self._issued(step, ways, how, grouped)
@@ -252,6 +256,17 @@ def lines_of(kernel: PlainKernel) -> tuple[float, float, float]:
     return _Lines(kernel).outside(kernel.body, 1.0)
 
 
+class _Clamped(Walk):
+    """As it is away from the ends at which an index is clamped."""
+
+    def _of_call(self, call: Call) -> int | None:
+        if call.function in ("min", "max") and call.dtype == "i64":
+            strides = [self.stride(arg) for arg in call.args]
+            if None not in strides and 0 in strides:
+                return next((stride for stride in strides if stride), 0)
+        return super()._of_call(call)
+
+
 class _Lines:
     def __init__(self, kernel: PlainKernel) -> None:
         tensors = (array for array in kernel.arrays if array.place == TENSOR)
@@ -261,7 +276,7 @@ class _Lines:
         self.lanes, self.beside = "", 1  # of the shared loop: its fastest variable
 
     def stride(self, index: Scalar, variable: str) -> int | None:
-        return Walk(variable, self.lets, self.changing).stride(index)
+        return _Clamped(variable, self.lets, self.changing).stride(index)
 
     def outside(self, statements: Iterable[Statement], often: float) -> tuple[float, float, float]:
         """Of statements that run so often, shared loops among them."""
