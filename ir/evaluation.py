@@ -118,8 +118,10 @@ class Evaluation:
         """The value of a node that neither streams nor steps, its axes in the order of its type."""
         parts = Operands(self, position).parts()
         if len(parts) > 1:
-            tiles = [part.value(position) for part in parts]
-            return joined(tiles, parts[0].axis, self.program.nodes[position].axes, self.xp)
+            axis, tiles = parts[0].axis, []
+            while parts:  # of which none stays longer than it is needed
+                tiles.append(parts.pop(0).value(position))
+            return joined(tiles, axis, self.program.nodes[position].axes, self.xp)
         found, axes = self._found(position), self.program.nodes[position].axes
         if found.axes == axes or set(found.axes) != set(axes):
             return found

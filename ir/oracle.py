@@ -27,7 +27,7 @@ from ir.ops.read import Read
 from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Now, Reduce
 from ir.ops.store import Store
-from ir.oracle_parts import fused, slices_of
+from ir.oracle_parts import fused, of_output, read_by_one, slices_of
 from ir.perturbed import COPIES, REACHES, RUNS, Noise, distance
 from ir.program import Program
 from ir.propagation import reach
@@ -36,6 +36,7 @@ from ir.roundoff import ErrorModel
 __all__ = ["Answer", "answers", "evaluate", "random_inputs", "reduced_axes", "sampled"]
 
 _PIECE = PIECE  # bytes that one intermediate of one piece may take
+SEVERAL = 4  # times that room, up to which outputs are evaluated together
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,6 @@ def answers(
     """
     _check_inputs(program, inputs)
     coordinates = _coordinates(program, restrict or {})
-    whole = Evaluation(program, inputs, coordinates, 0, model, xp, room=room)
     values = _empty(program, coordinates, xp, {})
     reaches = _empty(program, coordinates, xp, dict.fromkeys(values, np.float32))
 
@@ -99,7 +99,9 @@ def answers(
         with np.errstate(over="ignore"):
             reaches[tensor][index] = 0.0 if tile.error is None else reach(tile.error)
 
-    _fill(whole, _pieces(program, coordinates, room), {}, keep)
+    for part in _apart(program, coordinates, room):
+        whole = Evaluation(part, inputs, coordinates, 0, model, xp, room=room)
+        _fill(whole, _pieces(part, coordinates, room), {}, keep)
     return {name: Answer(values[name], reaches[name]) for name in values}
 
 
@@ -125,8 +127,6 @@ def sampled(
     worst = {name: xp.zeros(array.shape) for name, array in exact.items()}
     dims = {store.tensor: store.axes.index(axis) for _, store in program.stores() if axis}
     for run in range(RUNS // copies):
-        whole = Evaluation(program, inputs, coordinates, 0, model, xp, room=room)
-        whole.noise = Noise(run, xp)
         found = _empty(program, coordinates, xp, {})
 
         def keep(
@@ -135,14 +135,17 @@ def sampled(
         ) -> None:  # fmt: skip
             found[tensor][index] = tile.array
 
-        _fill(whole, _pieces(program, coordinates, room), {}, keep)
+        for part in _apart(program, coordinates, room):
+            whole = Evaluation(part, inputs, coordinates, 0, model, xp, room=room)
+            whole.noise = Noise(run, xp)
+            _fill(whole, _pieces(part, coordinates, room), {}, keep)
         for name, array in found.items():
-            parts = [array]
+            runs = [array]
             if axis:
                 before = (slice(None),) * dims[name]
-                parts = [array[*before, number::copies] for number in range(copies)]
-            for part in parts:
-                worst[name] = np.maximum(worst[name], distance(part, exact[name]))
+                runs = [array[*before, number::copies] for number in range(copies)]
+            for one in runs:
+                worst[name] = np.maximum(worst[name], distance(one, exact[name]))
     return {name: REACHES * array for name, array in worst.items()}
 
 
@@ -266,6 +269,22 @@ def _coordinates(program: Program, restrict: Mapping[str, Array]) -> dict[str, A
 def pieces_of(program: Program, restrict: Mapping[str, Array], room: int) -> int:
     """In how many pieces `answers` evaluates, each of which takes all steps of a loop."""
     return math.prod(count for _, count in _pieces(program, _coordinates(program, restrict), room))
+
+
+def _apart(program: Program, coordinates: Mapping[str, Array], room: int) -> Iterator[Program]:
+    """The program, or where its outputs have no axis along which it could be cut to what has room,
+    what each of them is made of."""
+    stores = [position for position, _ in program.stores()]
+    lengths = {axis: len(values) for axis, values in coordinates.items()}
+    for axis, count in _pieces(program, coordinates, room):
+        lengths[axis] = math.ceil(lengths[axis] / count)
+    formed = (n for n in _formed(program, with_inputs=False) if not read_by_one(program, n))
+    sizes = (8 * _at_once(program.nodes[node].axes, None, lengths) for node in formed)
+    largest = max(sizes, default=0)
+    if len(stores) == 1 or largest <= SEVERAL * room or loops_of(program):
+        yield program
+        return
+    yield from (of_output(program, store) for store in stores)
 
 
 def _pieces(program: Program, coordinates: Mapping[str, Array], room: int) -> list[tuple[str, int]]:

@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ir.loops import entangled
+from ir.ops.fold import Fold
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.parts import part_of
+from ir.ops.recur import Recur
 from ir.ops.reduce import Carry, Contract, Reduce
+from ir.ops.store import Store
+from ir.ops.top import Top
 from ir.program import Program
 
 if TYPE_CHECKING:
     from ir.evaluation import Evaluation
+
+_COMBINING = (Contract, Reduce, Fold, Top)
 
 
 def fused(program: Program, position: int) -> bool:
@@ -31,6 +39,42 @@ def fused(program: Program, position: int) -> bool:
     )
 
 
+def read_by_one(program: Program, position: int) -> bool:
+    """Whether a value is an operand of one node that combines, point by point, and of none else."""
+    found, seen, pending = set[int](), {position}, [position]
+    while pending:
+        for user in program.users(pending.pop()):
+            if isinstance(program.nodes[user].op, (Map, Cast)):
+                pending += [user] if user not in seen else []
+                seen.add(user)
+            else:
+                found.add(user)
+    return len(found) == 1 and isinstance(program.nodes[found.pop()].op, _COMBINING)
+
+
+def of_output(program: Program, store: int) -> Program:
+    """What one output is made of, as a program."""
+    steps: dict[int, list[int]] = {}
+    for position, node in enumerate(program.nodes):
+        if isinstance(node.op, Recur):
+            steps.setdefault(node.args[0], []).append(position)
+    needed, pending = set[int](), [store]
+    while pending:
+        position = pending.pop()
+        if position not in needed:
+            needed.add(position)
+            pending += [*program.nodes[position].args, *steps.get(position, ())]
+    places = {position: number for number, position in enumerate(sorted(needed))}
+    nodes = tuple(
+        replace(node, args=tuple(places[arg] for arg in node.args))
+        for position, node in enumerate(program.nodes)
+        if position in needed
+    )
+    own = {node.op.tensor for node in nodes if isinstance(node.op, Load | Store)}
+    tensors = tuple(spec for spec in program.tensors if spec.name in own)
+    return replace(program, nodes=nodes, tensors=tensors)
+
+
 def slices_of(length: int, count: int) -> Iterator[slice]:
     """So many parts of a length, all but the last as long."""
     step = math.ceil(length / max(count, 1)) or 1
@@ -39,19 +83,24 @@ def slices_of(length: int, count: int) -> Iterator[slice]:
 
 
 class Operands:
-    """What a sum is made of that is computed for it alone: gathered rows, what is elementwise.
+    """What a sum, a fold or a choice is made of that is computed for it alone: gathered rows, what
+    is elementwise, sums that nothing else needs.
 
-    Where that takes more room than a piece may, the sum is evaluated part by part, along an axis
-    that it keeps.
+    Where that takes more room than a piece may, it is evaluated part by part, along an axis that it
+    keeps and does not combine along.
     """
 
     def __init__(self, around: Evaluation, position: int) -> None:
         self.around, self.position = around, position
         self.made: list[int] = []  # of operands that nothing else needs whole
         self.behind: set[int] = set()  # what these are made of
-        sums = isinstance(around.program.nodes[position].op, (Contract, Reduce))
-        if sums and position not in around.loops:
+        node = around.program.nodes[position]
+        if isinstance(node.op, _COMBINING) and position not in around.loops:
             self._follow(position)
+            while inner := next(filter(self._is_its_own, sorted(self.behind)), None):
+                self.behind.discard(inner)
+                self.made.append(inner)
+                self._follow(inner)
 
     def _follow(self, position: int) -> None:
         for arg in self.around.program.nodes[position].args:
@@ -68,6 +117,15 @@ class Operands:
         plain = isinstance(op, (Load, Map, Cast, Constant, Iota))
         return plain and position not in self.around.loops
 
+    def _is_its_own(self, position: int) -> bool:
+        """Whether a sum is an operand of this one alone."""
+        around = self.around
+        if position in around.known or position in around.loops:
+            return False
+        users = around.program.users(position)
+        sums = isinstance(around.program.nodes[position].op, (Contract, Reduce))
+        return sums and all(user == self.position or user in self.made for user in users)
+
     def _size(self, position: int) -> int:
         coordinates = self.around.coordinates
         axes = self.around.program.nodes[position].axes
@@ -80,10 +138,9 @@ class Operands:
         largest = max(formed, key=self._size, default=None)
         if largest is None or self._size(largest) <= around.room:
             return []
-        kept = [
-            axis for axis in program.nodes[self.position].axes
-            if axis in program.nodes[largest].axes and axis != around.axis
-        ]  # fmt: skip
+        node = program.nodes[self.position]
+        inside = {*entangled(program, node), around.axis}
+        kept = [a for a in node.axes if a in program.nodes[largest].axes and a not in inside]
         axis = max(kept, key=lambda a: len(around.coordinates[a]), default=None)
         if axis is None:
             return []

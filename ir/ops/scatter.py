@@ -111,9 +111,9 @@ class Scatter:
         self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
         env: Environment, model: ErrorModel,
     ) -> Error | None:  # fmt: skip
-        """Of a sum by the number of its terms; an index in doubt leaves the whole in doubt."""
-        if any(arg.error is not None and np.any(reach(arg.error) > 0) for arg in args[1:]):
-            return Error(env.xp.full(result.array.shape, np.inf))
+        """Of a sum by the number of its terms, and by those whose one index is in doubt, at each
+        place where they may be; any other index in doubt leaves the whole in doubt."""
+        moved = self._moved(args, result, env)
         value, axes, places, inside = self._sent(args, env)
         own, dtype = args[0].error_over(axes), compute_dtype(types[0].dtype)
 
@@ -122,16 +122,49 @@ class Scatter:
             return _combined(kind, env.xp.zeros(result.array.shape), places, inside, whole)
 
         if self.kind != "sum":
-            return None if own is None else Error(sent("max", reach(own)))
-        found: Error | None = None
+            found = None if own is None else Error(sent("max", reach(own)))
+            return found if moved is None else Error(moved)
+        found = None
         if is_float(dtype):
             with np.errstate(all="ignore"):
                 root = np.sqrt(sent("sum", np.square(value)))
             way = model.accumulation(dtype, dtype, dtype)
             found = accumulated(root, np.abs(result.array), sent("sum", 1.0), way)
+        if moved is not None:
+            found = both(found, Error(moved))
         if own is None:
             return found
         return both(found, Error(sent("sum", own.wide), sent("sum", own.spread)))
+
+    def _moved(
+        self, args: Sequence[TileArray], result: TileArray, env: Environment
+    ) -> Array | None:
+        """How much may come to each place, or go, with elements whose index is in doubt; None
+        where none is."""
+        errors = [arg.error for arg in args[1:]]
+        if not any(error is not None and np.any(reach(error) > 0) for error in errors):
+            return None
+        told = [(dim, one.gather) for dim, one in enumerate(self.index) if one.gather is not None]
+        if self.kind != "sum" or len(told) != 1:
+            anything: Array = env.xp.full(result.array.shape, np.inf)
+            return anything
+        ((dim, argument),) = told
+        value, axes, places, _ = self._sent(args, env)
+        doubt, own = args[argument].error_over(axes), args[0].error_over(axes)
+        assert doubt is not None
+        amount = np.abs(value) + (0.0 if own is None else reach(own))
+        far = env.xp.broadcast_to(reach(doubt), value.shape)
+        last = result.array.shape[dim] - 1
+        far = np.minimum(far, float(last + 1)).astype(np.int64)
+        shape = tuple(n + (d == dim) for d, n in enumerate(result.array.shape))
+        ends = (places[dim] - far, 1.0), (np.minimum(places[dim] + far, last) + 1, -1.0)
+        found: Array = env.xp.zeros(shape)
+        for end, sign in ends:
+            at = (*places[:dim], np.maximum(end, 0), *places[dim + 1 :])
+            found = _combined("sum", found, at, far > 0, sign * amount)
+        inner = (slice(None),) * dim + (slice(0, last + 1),)
+        total: Array = np.maximum(np.cumsum(found, axis=dim)[inner], 0.0)
+        return total
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return volume(scope, self.sources(args))

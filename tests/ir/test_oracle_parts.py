@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from explorer.expectation import DEVICE, STEPPED, Recipe, _afforded
 from explorer.recipe import recipe_of
-from ir import Graph, contract, exp, reduce, scatter
+from ir import Graph, argmax, contract, exp, reduce, scatter
 from ir.inputs import random_inputs
 from ir.oracle import answers
 from ir.program import Program
@@ -32,14 +35,71 @@ def gathered() -> Program:
     return g.program()
 
 
+def nearest() -> Program:
+    """The nearest of some points, how many have each, and their sums: no axis is all outputs'."""
+    g = Graph("nearest")
+    n, k, d = g.axes(n=60, k=14, d=5)
+    x, c = g.input("X", (n, d), "f32"), g.input("C", (k, d), "f32")
+    place = argmax(contract(x, c, over=d) - 0.5 * reduce("sum", c * c, over=d), k)
+    g.output("place", place, "i32")
+    g.output("count", scatter("sum", g.constant(1, "i32") + 0 * place, {k: place}), "i32")
+    g.output("sums", scatter("sum", x, {k: place, d: d}), "f32")
+    return g.program()
+
+
+def both_ways() -> Program:
+    """Scores with a softmax along either axis, and two results: none has the other's axis."""
+    g = Graph("both_ways")
+    i, j, d = g.axes(i=30, j=20, d=4)
+    s = contract(g.input("A", (i, d), "f32"), g.input("B", (j, d), "f32"), over=d)
+    for name, over in (("X", j), ("Y", i)):
+        p = exp(s - reduce("max", s, over=over))
+        g.output(name, reduce("sum", p * s, over=over) / reduce("sum", p, over=over))
+    return g.program()
+
+
+@pytest.mark.parametrize("make", [gathered, nearest, both_ways])
 @pytest.mark.parametrize("room", [1, 1 << 10, 1 << 14])
-def test_sums_in_parts_are_the_same(room: int) -> None:
-    program = gathered()
+def test_sums_in_parts_are_the_same(make: Callable[[], Program], room: int) -> None:
+    program = make()
     inputs = random_inputs(program, np.random.default_rng(0))
-    whole = answers(program, inputs, MODEL)["Y"]
-    parts = answers(program, inputs, MODEL, room=room)["Y"]
-    assert np.allclose(parts.value, whole.value, rtol=1e-13)
-    assert np.allclose(parts.reach, whole.reach, rtol=1e-5)
+    whole, parts = (answers(program, inputs, MODEL, room=n) for n in (1 << 25, room))
+    for name, found in parts.items():
+        assert np.allclose(found.value, whole[name].value, rtol=1e-13)
+        assert np.allclose(found.reach, whole[name].reach, rtol=1e-5)
+
+
+def test_what_is_sent_to_a_place_in_doubt_is_in_doubt_there_alone() -> None:
+    """Two candidates that are as near: a row may count for either, and for none farther off."""
+    program = nearest()
+    inputs = random_inputs(program, np.random.default_rng(0))
+    inputs["C"][5] = inputs["C"][3]
+    found = answers(program, inputs, MODEL)
+    doubtful = found["place"].reach > 0
+    assert 0 < doubtful.sum() < 30
+    counts = found["count"].reach
+    assert counts[3] == counts[4] == counts[5] == doubtful.sum()
+    assert (counts[[0, 8, 13]] == 0).all()
+    moved = np.abs(inputs["X"][doubtful]).sum(axis=0)
+    assert (found["sums"].reach[[3, 5]] >= moved).all()
+    assert (found["sums"].reach[[0, 13]] < 1e-4).all()
+
+
+def test_pieces_hold_no_more_than_they_need() -> None:
+    """The product of all rows with all candidates is 6 MB, in f64, and is never there whole."""
+    g = Graph("large")
+    n, k, d = g.axes(n=4096, k=192, d=2)
+    x, c = g.input("X", (n, d), "f32"), g.input("C", (k, d), "f32")
+    place = argmax(contract(x, c, over=d), k)
+    g.output("count", scatter("sum", g.constant(1, "i32") + 0 * place, {k: place}), "i32")
+    program = g.program()
+    inputs, most = random_inputs(program, np.random.default_rng(0)), []
+    for room in (1 << 25, 1 << 18):
+        tracemalloc.start()
+        answers(program, inputs, MODEL, room=room)
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert most[1] < most[0] / 2
 
 
 def test_what_goes_step_by_step_is_evaluated_where_steps_are_short() -> None:
