@@ -6,6 +6,7 @@ A frozen value that round-trips through JSON. Knows nothing of how trials are ru
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Literal, cast, get_args
 
@@ -58,9 +59,7 @@ class Outcome:
     @property
     def parts(self) -> tuple[tuple[str, float], ...]:
         """Names and seconds of the kernels of one run, where it is several and they were timed."""
-        told = str(dict(self.notes).get(PARTS, ""))
-        pairs = (part.rsplit(" ", 1) for part in told.split("; ") if part)
-        return tuple((name, float(seconds)) for name, seconds in pairs)
+        return parts_of(self.notes)
 
     def as_copy(self) -> Outcome:
         """What another schedule of this kernel is told: its verdict, which is little to keep, and
@@ -88,6 +87,13 @@ class Outcome:
         quartiles = cast("tuple[float, float]", tuple(outcome.quartiles or ())) or None
         notes = tuple((name, value) for name, value in outcome.notes)
         return replace(outcome, quartiles=quartiles, notes=notes)
+
+
+def parts_of(notes: Sequence[Note]) -> tuple[tuple[str, float], ...]:
+    """Names and seconds of the kernels of one run, as an outcome's notes tell them."""
+    told = str(dict(notes).get(PARTS, ""))
+    pairs = (part.rsplit(" ", 1) for part in told.split("; ") if part)
+    return tuple((name, float(seconds)) for name, seconds in pairs)
 
 
 def kernel_of(outcome: Outcome) -> float | None:

@@ -59,8 +59,9 @@ class Launch(Protocol):
 class HasParts(Protocol):
     """What a launch may offer besides, where a run is several kernels: the time of each."""
 
-    def parts(self) -> tuple[tuple[str, float], ...]:
-        """Names and median seconds of a run's kernels, in order; what lies between is in them."""
+    def parts(self, turns: int) -> tuple[tuple[str, float], ...]:
+        """Names and median seconds of a run's kernels over so many turns, in order; what lies
+        between is in them."""
         ...
 
 

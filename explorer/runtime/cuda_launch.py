@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _GRAPH_BELOW = 2e-4  # seconds: shorter launches are timed as graphs
 _GRAPH_RUNS = 24
-_PART_TURNS = 5
 
 
 class Queued(Protocol):
@@ -108,20 +107,20 @@ class KernelLaunch(CudaLaunch):
         super().__init__(sets, kernel)
         self._names = [part["name"] for part in kernel.plan["kernels"]]
 
-    def parts(self) -> tuple[tuple[str, float], ...]:
+    def parts(self, turns: int) -> tuple[tuple[str, float], ...]:
         """See `explorer.runtime.base.HasParts`: by events between the kernels of runs in turns,
         behind a run that keeps the device busy while the host queues them."""
         if len(self._names) < 2:
             return ()
         try:
-            return self._parts()
+            return self._parts(turns)
         except RuntimeError as error:
             _die(error)
 
-    def _parts(self) -> tuple[tuple[str, float], ...]:
+    def _parts(self, turns: int) -> tuple[tuple[str, float], ...]:
         marks = [cuda.cupy().cuda.Event() for _ in range(len(self._names) + 1)]
         found: list[list[float]] = [[] for _ in self._names]
-        for turn in range(_PART_TURNS):
+        for turn in range(turns):
             self._queue(turn)
             marks[0].record(self._stream)
             for call, mark in zip(self._sets[turn % len(self._sets)], marks[1:], strict=True):

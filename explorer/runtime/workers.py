@@ -119,6 +119,7 @@ class Timing:
     once: float = 0.25  # seconds of a first run that is the only one, unless it is a contender's
 
 
+PARTED = 0.02  # seconds of a first run up to which the time of each of its kernels is taken
 _BRIEF = Timing(fewest=3, most=5, budget=0.03, cut=float("inf"), slow=float("inf"))
 
 
@@ -287,9 +288,12 @@ class Examiner:
         first, verdict = self._checked(launch, 0)
         if not verdict.right:
             return Examination("wrong_result", (), verdict.error, verdict.detail)
+        parts = _parts(launch, first)
         if _too_long(first, best, timing):
             clock = self._runtime.clock_ghz()
-            return Examination("ok", (first,), verdict.error, "slow: timed once", clock)
+            return Examination(
+                "ok", (first,), verdict.error, "slow: timed once", clock, parts=parts
+            )
         timed, outputs = launch, self._outputs
         if lent is not None and self._lent is not None:
             timed, outputs = lent, dict(self._lent.outputs)
@@ -302,7 +306,8 @@ class Examiner:
             kernel = statistics.median(samples)
             samples = _time(calling, kernel, best, timing)
         clock = self._runtime.clock_ghz()
-        parts = timed.parts() if timing.sustained and isinstance(timed, HasParts) else ()
+        if timing.sustained:
+            parts = _parts(timed, first, turns=5)
         if again.right and len(samples) > 1:
             _, again = self._checked(timed, 0, _AS_TIMED, turn=1, outputs=outputs)
         if again.right and calling is not None:
@@ -311,9 +316,11 @@ class Examiner:
             detail = f"right at first, then not: {again.detail}"
             return Examination("unstable", samples, again.error, detail, clock)
         if len(samples) == 1:
-            return Examination("ok", samples, verdict.error, "far behind: timed once", clock)
+            detail = "far behind: timed once"
+            return Examination("ok", samples, verdict.error, detail, clock, parts=parts)
         if best is not None and statistics.median(samples) > timing.slow * best:
-            return Examination("ok", samples, max(verdict.error, again.error), "", clock)
+            error = max(verdict.error, again.error)
+            return Examination("ok", samples, error, "", clock, parts=parts)
         _, other = self._checked(bound(1), 1, turn=2)
         if not other.right:
             detail = f"wrong on a second set of inputs: {other.detail}"
@@ -365,6 +372,12 @@ class LibraryExaminer(Examiner):
     def _prepare(self, device: int) -> None:
         if isinstance(self._runtime, HasLibrary):
             self._runtime.prepare_library()
+
+
+def _parts(launch: Launch, seconds: float, turns: int = 2) -> tuple[tuple[str, float], ...]:
+    """The times of a run's kernels, if it has several and does not take long."""
+    timed = isinstance(launch, HasParts) and (turns > 2 or seconds <= PARTED)
+    return launch.parts(turns) if timed and isinstance(launch, HasParts) else ()
 
 
 def _too_long(first: float, best: float | None, timing: Timing) -> bool:

@@ -26,6 +26,7 @@ from explorer.strategies.history import (
     draw_fresh,
     keys_of,
 )
+from explorer.strategies.mosaic import Mosaic
 from explorer.strategies.opening import Opening
 from explorer.strategies.opening import Settings as OpeningSettings
 from explorer.strategies.remembered import RememberedPrior, remembering
@@ -55,6 +56,7 @@ class Settings:
     polish: float = 0.3
     diversity: float = 0.7  # penalty for likeness, in standard deviations of the pool's scores
     seed_share: float = 0.5  # of the first batches
+    assembled: float = 0.125  # of what the fastest kernels of several make together
     warm_up: int = 16  # trials before the model is asked
     opening: OpeningSettings = field(default_factory=OpeningSettings)
     horizon: int = 192  # budget assumed when none is given
@@ -101,6 +103,7 @@ class Evolutionary:
         self._owed = 0.0  # seats
         self._turns = np.zeros(len(space.decisions), dtype=np.int64)  # of decisions, see `_turned`
         self._opinion = SecondOpinion(self.history, self.settings.opinion)
+        self._mosaic = Mosaic(space)
         self._neighbours = Neighbours(self.space)
         self._legality: dict[bytes, bool] = {}  # of the best told rows
 
@@ -119,7 +122,8 @@ class Evolutionary:
         self.guide.use_prior(RememberedPrior(prior, self.space))
 
     def ask(self, n: int) -> list[Schedule]:
-        batch = self.history.asked(self._seeds(n))
+        batch = self._assembled(n)
+        batch += self.history.asked(self._seeds(n - len(batch)))
         if len(batch) < n and self.guide.ready:
             more = self._breed if self.guide.warm else self._open
             batch += more(n - len(batch))
@@ -131,6 +135,12 @@ class Evolutionary:
             self.history.worth = None  # nothing else is left
             return self.ask(n)
         return batch
+
+    def _assembled(self, n: int) -> list[Schedule]:
+        """What the fastest kernels of all places are together, where some were told anew."""
+        rows = self._mosaic.offers()
+        rows = self.history.fresh(rows[self.space.legal(rows)]) if len(rows) else rows
+        return self.history.asked(rows[: max(1, round(n * self.settings.assembled))])
 
     def portion(self, count: int) -> int:
         """While a prior leads, what a few trials tell of its errors is worth hearing first."""
@@ -152,6 +162,7 @@ class Evolutionary:
         rows, seconds = self.history.read(schedules, outcomes)
         self.guide.judge(rows, seconds)
         self.history.told(schedules, outcomes)
+        self._mosaic.told(rows, seconds, outcomes)
         self._credit.settle(rows, seconds)
 
     def _learn(self) -> None:

@@ -212,11 +212,11 @@ def test_several_operand_sets_take_turns(machine: Machine, tmp_path: Path) -> No
 def test_kernels_of_one_run_are_timed_each(machine: Machine, tmp_path: Path) -> None:
     """In the plan's order; a run of one kernel has no parts."""
     found = binary(cuda_kernels.copied(), tmp_path)
-    parts = CudaRuntime().load(found).bind(operands(found)).parts()
+    parts = CudaRuntime().load(found).bind(operands(found)).parts(2)
     assert [name for name, _ in parts] == ["copy_tiles", "tell"]
     assert [seconds for _, seconds in parts] == pytest.approx([machine.cost] * 2)
     alone = binary(cuda_kernels.added(), tmp_path)
-    assert CudaRuntime().load(alone).bind(operands(alone)).parts() == ()
+    assert CudaRuntime().load(alone).bind(operands(alone)).parts(2) == ()
 
 
 def test_short_kernels_are_replayed_as_a_graph(machine: Machine, tmp_path: Path) -> None:

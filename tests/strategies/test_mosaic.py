@@ -1,0 +1,99 @@
+"""Programs of several kernels: what was fastest in every place is put together."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from explorer.outcome import PARTS
+from explorer.strategies.contract import FakeOutcome
+from explorer.strategies.evolutionary import Evolutionary
+from explorer.strategies.mosaic import Mosaic, places_of
+from ir.columns import Decision
+from ir.schedule import Schedule
+from ir.space import Space
+
+KERNELS, WIDE = 4, 5
+SIZES = (1, 2, 4, 8, 16, 32)
+
+
+def several() -> Space:
+    """Four kernels with five decisions each, beside a choice that all have."""
+    route = Decision("engine", ("wide", "narrow"), "tensorize", "all", "what computes")
+    own = [
+        Decision(f"d{n}.{kernel}", SIZES, "tile", f"d{n}", "points", 1)
+        for kernel in range(KERNELS)
+        for n in range(WIDE)
+    ]
+    return Space("toy", (route, *own))
+
+
+def shares(schedule: Schedule) -> list[float]:
+    """What each kernel takes: each decision has a best value, and the places do not meet."""
+    values = schedule.as_dict()
+    slow = 1.0 if values["engine"] == "wide" else 1.3
+    return [
+        slow * (1 + sum(
+            abs(np.log2(float(values[f"d{n}.{kernel}"])) - (kernel + 2 * n) % 6)
+            for n in range(WIDE)
+        ))
+        for kernel in range(KERNELS)
+    ]  # fmt: skip
+
+
+def told(schedule: Schedule, parts: bool = True) -> FakeOutcome:
+    each = shares(schedule)
+    notes = "; ".join(f"toy_{number} {seconds:.6g}" for number, seconds in enumerate(each))
+    found = FakeOutcome(seconds=sum(each), kernel_key=schedule.key)
+    return replace(found, notes=((PARTS, notes),)) if parts else found
+
+
+def test_the_fastest_kernels_are_put_together() -> None:
+    space = several()
+    rows = space.sample(np.random.default_rng(0), 40)
+    schedules = [space.schedule(row) for row in rows]
+    mosaic, outcomes = Mosaic(space), [told(schedule) for schedule in schedules]
+    seconds = np.array([outcome.seconds for outcome in outcomes])
+    mosaic.told(rows, seconds, outcomes)
+    for row in mosaic.offers():
+        made = space.schedule(row)
+        alike = [s for s in schedules if s["engine"] == made["engine"]]
+        for kernel, share in enumerate(shares(made)):
+            assert share == min(shares(schedule)[kernel] for schedule in alike)
+    assert len(mosaic.offers()) == 0
+
+
+def test_what_says_nothing_of_its_kernels_teaches_nothing() -> None:
+    space = several()
+    rows = space.sample(np.random.default_rng(0), 8)
+    outcomes = [told(space.schedule(row), parts=False) for row in rows]
+    mosaic = Mosaic(space)
+    mosaic.told(rows, np.ones(len(rows)), outcomes)
+    mosaic.told(rows, np.full(len(rows), np.nan), [told(space.schedule(row)) for row in rows])
+    assert len(mosaic.offers()) == 0
+
+
+def test_launches_of_one_kernel_are_one_place() -> None:
+    parts = (("sum_0", 1.0), ("sum_1", 2.0), ("sum_1_1", 0.5), ("sum_1_2", 0.25), ("sum_10", 4.0))
+    assert places_of(parts) == [1.0, 2.75, 4.0]
+
+
+@pytest.mark.parametrize("trials", [48, 96])
+def test_a_search_that_is_told_of_kernels_finds_more(trials: int) -> None:
+    def searched(seed: int, parts: bool) -> float:
+        space, best = several(), np.inf
+        strategy = Evolutionary(space, np.random.default_rng(seed), trials=trials)
+        for _ in range(trials // 8):
+            schedules = strategy.ask(8)
+            outcomes = [told(schedule, parts) for schedule in schedules]
+            strategy.tell(schedules, outcomes)
+            best = min(best, *(o.seconds for o in outcomes if o.seconds is not None))
+        return best
+
+    with_parts, without = (
+        statistics.median(searched(seed, parts) for seed in range(3)) for parts in (True, False)
+    )
+    assert with_parts < 0.9 * without
