@@ -218,9 +218,12 @@ class _Analysis:
         own = set(self._nodes[position].axes)
         found: set[str] = set()
         full = False
-        waiting = [(position, False)]
+        waiting, seen = [(position, False)], set[tuple[int, bool]]()
         while waiting:
             number, curved = waiting.pop()
+            if (number, curved) in seen:
+                continue
+            seen.add((number, curved))
             node = self._nodes[number]
             if isinstance(node.op, Load) and _is_plain(node.op):
                 found.add(node.op.tensor)
@@ -237,13 +240,14 @@ class _Analysis:
 
     def _above(self, node: Node) -> set[str]:
         """All tensors that a node is made of."""
-        found: set[str] = set()
-        waiting = [node]
+        found, seen, waiting = set[str](), set[int](), [*node.args]
         while waiting:
-            one = waiting.pop()
-            if isinstance(one.op, Load):
-                found.add(one.op.tensor)
-            waiting.extend(self._nodes[arg] for arg in one.args)
+            number = waiting.pop()
+            if number not in seen:
+                seen.add(number)
+                one = self._nodes[number]
+                found |= {one.op.tensor} if isinstance(one.op, Load) else set()
+                waiting.extend(one.args)
         return found
 
     def _linear(self, position: int) -> set[int]:

@@ -155,6 +155,18 @@ def _interval(
     program: Program, position: int, ranges: dict[str, tuple[int, int]]
 ) -> tuple[int, int] | None:
     """What an integer expression may be at least and at most; None where that is not known."""
+    found: dict[int, tuple[int, int] | None] = {}
+    for here in _behind(program, position):
+        parts = [found[arg] for arg in program.nodes[here].args if arg in found]
+        found[here] = _interval_of(program, here, ranges, parts)
+    return found[position]
+
+
+def _interval_of(
+    program: Program, position: int, ranges: dict[str, tuple[int, int]],
+    parts: list[tuple[int, int] | None],
+) -> tuple[int, int] | None:  # fmt: skip
+    """The same of one node, by those of its arguments."""
     node = program.nodes[position]
     if isinstance(node.op, Load):
         return ranges.get(node.op.tensor)
@@ -164,12 +176,9 @@ def _interval(
         return int(node.op.value), int(node.op.value)
     if isinstance(node.op, Iota):
         return 0, program.axes[node.op.axis] - 1
-    parts = [_interval(program, arg, ranges) for arg in node.args]
     known = [part for part in parts if part is not None]
     if isinstance(node.op, Cast):
         return _within(known[0], node.dtype) if known else None
-    if not isinstance(node.op, Map):
-        return None
     return mapped_range(node.op, parts)
 
 
@@ -181,9 +190,19 @@ def _within(interval: tuple[int, int], dtype: str) -> tuple[int, int]:
 
 def _sources(program: Program, position: int) -> Iterator[str]:
     """Tensors whose elements reach a node through maps and casts."""
-    node = program.nodes[position]
-    if isinstance(node.op, Load):
-        yield node.op.tensor
-    elif isinstance(node.op, (Map, Cast)):
-        for arg in node.args:
-            yield from _sources(program, arg)
+    for here in _behind(program, position):
+        op = program.nodes[here].op
+        if isinstance(op, Load):
+            yield op.tensor
+
+
+def _behind(program: Program, position: int) -> list[int]:
+    """A node and what it is made of through maps and casts, each once, arguments first."""
+    found, pending = set[int](), [position]
+    while pending:
+        here = pending.pop()
+        if here not in found:
+            found.add(here)
+            through = isinstance(program.nodes[here].op, (Map, Cast))
+            pending += program.nodes[here].args if through else ()
+    return sorted(found)

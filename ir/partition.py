@@ -64,6 +64,8 @@ class _Partition:
         self.order = {axis: i for i, axis in enumerate(self._axis_order())}
         self.absorbed = self._absorbed()
         self._known: dict[int, set[int]] = {}
+        self._costs: dict[int, int] = {}
+        self._bares: dict[int, bool] = {}
         self._ended: dict[int, set[int]] = {}
         self._running_axes: dict[int, frozenset[str]] = {}
         self.before = self._reduction_order()
@@ -118,6 +120,11 @@ class _Partition:
         return self._cost(position) <= SIMPLE
 
     def _cost(self, position: int) -> int:
+        if position not in self._costs:
+            self._costs[position] = self._cost_of(position)
+        return self._costs[position]
+
+    def _cost_of(self, position: int) -> int:
         node = self.nodes[position]
         if isinstance(node.op, (Load, Constant, Iota, Now, Prior)) or is_reduction(node):
             return 0
@@ -227,10 +234,12 @@ class _Partition:
 
     def _bare(self, position: int) -> bool:
         """Whether a value is made of finished reductions, coordinates and constants alone."""
-        node = self.nodes[position]
-        if is_reduction(node) or isinstance(node.op, (Constant, Iota)):
-            return True
-        return isinstance(node.op, Map) and all(self._bare(arg) for arg in node.args)
+        if position not in self._bares:
+            node = self.nodes[position]
+            plain = is_reduction(node) or isinstance(node.op, (Constant, Iota))
+            inner = isinstance(node.op, Map) and all(self._bare(arg) for arg in node.args)
+            self._bares[position] = plain or inner
+        return self._bares[position]
 
     def _read_alike(self, position: int, axes: frozenset[str]) -> bool:
         """Whether every reader, up to the next value in memory, runs over the points `axes`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from ir.builder import Graph
 from ir.errors import ProgramError
@@ -73,25 +73,28 @@ def digits(program: Program) -> Program:
 
 def is_computed(program: Program, position: int) -> bool:
     """Whether a load has an index that is computed of nothing but coordinates."""
-    op = program.nodes[position].op
-    return isinstance(op, Load) and any(
-        _of_coordinates(program, arg) for arg in program.nodes[position].args
-    )
-
-
-def _of_coordinates(program: Program, position: int) -> bool:
     node = program.nodes[position]
-    if isinstance(node.op, Iota | Constant):
-        return True
-    return isinstance(node.op, Map) and all(_of_coordinates(program, arg) for arg in node.args)
+    return isinstance(node.op, Load) and not _of_coordinates(program).isdisjoint(node.args)
+
+
+@lru_cache(maxsize=1024)
+def _of_coordinates(program: Program) -> frozenset[int]:
+    """The nodes that are made of coordinates and numbers alone."""
+    found = set[int]()
+    for position, node in enumerate(program.nodes):
+        if isinstance(node.op, Iota | Constant) or (
+            isinstance(node.op, Map) and found.issuperset(node.args)
+        ):
+            found.add(position)
+    return frozenset(found)
 
 
 def _apart(program: Program) -> Iterator[Program]:
     """The program with one axis as two, for each that an index asks for and that all ops let be."""
     sums = _sums(program)
     for axis, count in dict.fromkeys(_asked(program, sums)):
-        extent = program.axes[axis]
-        if 1 < count < extent and extent % count == 0:
+        extent, free = program.axes[axis], {f"{axis}_part", f"{axis}_in"}.isdisjoint(program.axes)
+        if free and 1 < count < extent and extent % count == 0:
             with suppress(ProgramError):
                 yield _plain(cut(program, axis, extent // count))
 

@@ -399,13 +399,19 @@ def _feeding(program: Program, ends: Callable[[Node], bool]) -> set[int]:
 
 def _made_of(program: Program, position: int) -> set[int]:
     """The maps between a value and what is loaded or summed up; loads at computed indices."""
-    node = program.nodes[position]
-    if digits.is_computed(program, position):
-        return {position}
-    if isinstance(node.op, Load | Constant | Iota | Store) or _is_sum(node):
-        return set()
-    inner = set().union(*(_made_of(program, arg) for arg in node.args)) if node.args else set()
-    return inner if isinstance(node.op, Cast) else inner | {position}
+    found, seen, pending = set[int](), set[int](), [position]
+    while pending:
+        here = pending.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        node = program.nodes[here]
+        if digits.is_computed(program, here):
+            found.add(here)
+        elif not (isinstance(node.op, Load | Constant | Iota | Store) or _is_sum(node)):
+            found |= set() if isinstance(node.op, Cast) else {here}
+            pending += node.args
+    return found
 
 
 def _in_steps(program: Program) -> set[int]:

@@ -115,6 +115,27 @@ def test_an_axis_that_something_takes_whole_stays() -> None:
     same(program, digits(program))
 
 
+def test_names_that_are_taken_are_not_taken_again() -> None:
+    g = Graph("taken")
+    k, part, inner = g.axes(k=8, k_part=4, k_in=2)
+    y = g.tensor("s", (4,), "f32")[g.iota(k) // 2] + g.tensor("t", (4, 2), "f32")[part, inner]
+    g.output("Y", y * 2.0)
+    program = g.program()
+    same(program, digits(program))
+    assert set(digits(program).axes) == {"k", "k_part", "k_in"}
+
+
+def test_an_index_of_many_steps_is_looked_at_once() -> None:
+    """Each step uses the one before twice: as a tree it has 2^60 leaves."""
+    g = Graph("long")
+    (i,) = g.axes(i=8)
+    place = g.iota(i)
+    for _ in range(60):
+        place = (place + place) % 7
+    g.output("Y", g.tensor("X", (8,), "f32")[place] * 2.0)
+    same(g.program(), digits(g.program()))
+
+
 def test_what_is_computed_of_data_stays() -> None:
     g = Graph("data")
     (i,) = g.axes(i=8)

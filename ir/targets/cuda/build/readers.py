@@ -6,6 +6,7 @@ Facts of the graph alone; knows neither registers nor text.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from ir.dtypes import compute_dtype, is_float
 from ir.ops.load import Load
@@ -62,7 +63,7 @@ def read_again(program: Program) -> frozenset[int]:
     ends = _ends(program)
     found = set()
     for position, node in enumerate(program.nodes):
-        if not isinstance(node.op, Map | Cast) or _of_coordinates(program, position):
+        if not isinstance(node.op, Map | Cast) or of_coordinates(program, position):
             continue
         readers = {ends[user] for user in program.users(position)}
         if len(readers) > 1:
@@ -164,11 +165,15 @@ def read_narrowed(program: Program) -> frozenset[int]:
 
 def _stays(program: Program, position: int, axes: frozenset[str]) -> bool:
     """Whether all that is made of a value lies within `axes` and ends at stores."""
-    users = [program.nodes[user] for user in program.users(position)]
-    plain = all(
-        isinstance(user.op, Map | Cast | Store) and set(user.axes) <= axes for user in users
-    )
-    return plain and all(_stays(program, user, axes) for user in program.users(position))
+    seen, pending = set[int](), [position]
+    while pending:
+        for user in program.users(pending.pop()):
+            node = program.nodes[user]
+            if not isinstance(node.op, Map | Cast | Store) or not set(node.axes) <= axes:
+                return False
+            pending += [user] if user not in seen else []
+            seen.add(user)
+    return True
 
 
 def _ends(program: Program) -> dict[int, frozenset[int]]:
@@ -194,9 +199,10 @@ def _made_of(program: Program, position: int) -> set[int]:
     return found
 
 
-def _of_coordinates(program: Program, position: int) -> bool:
+@lru_cache(maxsize=4096)
+def of_coordinates(program: Program, position: int) -> bool:
     """Made of coordinates and constants alone."""
     node = program.nodes[position]
     if isinstance(node.op, Constant | Iota):
         return True
-    return isinstance(node.op, Map | Cast) and all(_of_coordinates(program, a) for a in node.args)
+    return isinstance(node.op, Map | Cast) and all(of_coordinates(program, a) for a in node.args)

@@ -22,6 +22,7 @@ from ir.targets.cuda.build.readers import (
     behind_decisions,
     gelu_of,
     narrows,
+    of_coordinates,
     only_stored,
     read_narrowed,
     stated_inverse,
@@ -101,22 +102,24 @@ class Evaluator(Transfers):
 
     def prepare(self, position: int) -> None:
         """Form what the elementwise expression of `position` ends at."""
+        seen = set[int]()
         for arg in self.nodes[position].args:
-            self.ready(arg, self.nodes[position].axes)
+            self.ready(arg, self.nodes[position].axes, seen)
         self._ready_reciprocal(position, self.nodes[position].axes)
 
-    def ready(self, position: int, axes: Sequence[str]) -> None:
+    def ready(self, position: int, axes: Sequence[str], seen: set[int] | None = None) -> None:
         """Form what an elementwise expression over `axes` ends at, or varies less than it does."""
-        node = self.nodes[position]
-        if position in self.values or isinstance(node.op, (Constant, Iota)):
+        node, seen = self.nodes[position], set[int]() if seen is None else seen
+        if position in self.values or position in seen or isinstance(node.op, (Constant, Iota)):
             return
+        seen.add(position)
         leaf = isinstance(node.op, (Load, Now, Prior)) or is_reduction(node)
         narrower = self.own(node.axes) != self.own(axes) and not self.trivial(position)
         if leaf or narrower or position in self.kept:
             self.fragment(position)
             return
         for arg in node.args:
-            self.ready(arg, axes)
+            self.ready(arg, axes, seen)
         self._ready_reciprocal(position, axes)
 
     def _ready_reciprocal(self, position: int, axes: Sequence[str]) -> None:
@@ -155,10 +158,7 @@ class Evaluator(Transfers):
 
     def trivial(self, position: int) -> bool:
         """Made of coordinates and constants: cheaper to repeat than to keep."""
-        node = self.nodes[position]
-        if isinstance(node.op, (Constant, Iota)):
-            return True
-        return isinstance(node.op, (Map, Cast)) and all(self.trivial(a) for a in node.args)
+        return of_coordinates(self.program, position)
 
     def scalar(self, position: int, point: Point, memo: dict[int, str], top: bool = False) -> str:
         """The node's value at one point; what it ends at has been prepared."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.program import Program
 
 _MOST = 1 << 10  # whole numbers up to this are exact in every float type, and so are their sums
 
 
+@lru_cache(maxsize=4096)
 def even_value(program: Program, position: int) -> int | None:
     """The whole number that a value is at all of its points; None where it is not told.
 
