@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from explorer.interrupts import ends_at_once, raises_from_now
+from explorer.interrupts import ends_at_once, interrupt_again, raises_from_now
 from explorer.plan import Plan
 from ir.errors import TilewrightError
 
@@ -25,7 +25,7 @@ _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); " + (
     "from explorer.background import main; sys.exit(main())"
 )
 _LOOK = 0.5  # seconds between looks for the program that wants it
-_GRACE = 60.0  # seconds in which an interrupted search ends
+_GRACE, _TIMES = 10.0, 6  # seconds in which an interrupted search ends, and how often it has them
 _LONGEST = 2000  # characters that are told of what it said
 _FAILED = 1
 
@@ -93,9 +93,12 @@ def main() -> int:
 
 
 def _follow(parent: int) -> None:
-    """Interrupt this process when the one that wants its search is gone."""
+    """Interrupt this process when the one that wants its search is gone: again if it goes on, for
+    an interrupt may be lost where code of others catches it."""
     while os.getppid() == parent:
         time.sleep(_LOOK)
     os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(_GRACE)
+    for _ in range(_TIMES):
+        time.sleep(_GRACE)
+        interrupt_again()
     os._exit(_FAILED)

@@ -39,6 +39,12 @@ def raises_from_now() -> None:
         signal.signal(signal.SIGINT, _raise)
 
 
+def interrupt_again() -> None:
+    """Interrupt this process once more, where the first one may have been lost; it does not count
+    as a user's second one."""
+    os.kill(os.getpid(), _AGAIN)
+
+
 def ignored_from_now() -> None:
     """The process ends by itself, in a moment."""
     if _is(_end) or _is(_raise) or _is(signal.default_int_handler):

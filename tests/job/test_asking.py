@@ -364,6 +364,34 @@ def test_a_search_ends_with_the_program_that_wants_it(path: Path) -> None:
         assert [job.state for job in store.jobs()] == ["stopped"]
 
 
+LOST = """
+import threading, time
+from explorer import background, interrupts
+
+background._GRACE = 0.3
+interrupts.ends_at_once()
+interrupts.raises_from_now()
+follower = threading.Timer(0.5, background._follow, (0,))
+follower.daemon = True
+follower.start()
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("lost", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("heard", flush=True)
+"""
+
+
+def test_an_interrupt_that_is_lost_comes_again() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOST], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["lost", "heard"]
+
+
 def _trials(path: Path) -> int:
     if not path.exists():
         return 0
