@@ -44,6 +44,15 @@ def gradient(n: int, h: int, w: int, c: int, f: int, taps: int = 3, last: bool =
     return g.program()
 
 
+def shifted(k: int, by: int, times: int = 1) -> Program:
+    """A sum whose operands both begin elsewhere: behind its end they have elements, too."""
+    g = Graph("shifted")
+    rows, m, n = g.axes(k=k, m=64, n=64)
+    a, b = (g.tensor(name, (times * k + 24, 64), "f16", fill=0) for name in "AB")
+    g.output("C", contract(a[times * rows - by, m], b[times * rows - by, n], over=rows), "f32")
+    return g.program()
+
+
 def kinds(program: Program, engine: str, residence: str = "usual") -> list[str]:
     return [kernel.kind for kernel in kernels_of(program, HARDWARE, engine, residence)]
 
@@ -90,6 +99,10 @@ def test_blocks_have_several_rows_of_an_image() -> None:
         (gradient(2, 8, 12, 64, 64), "tile.y"),
         (gradient(2, 6, 24, 72, 40, taps=5), "tile.y"),
         (gradient(2, 8, 12, 32, 40, last=False), LAID),
+        (shifted(40, 1), "target"),
+        (shifted(48, 1), "wgmma"),
+        (shifted(40, 0), "wgmma"),
+        (shifted(20, 1, times=2), "target"),
     ],
 )
 def test_their_kernels_mean_their_programs(program: Program, words: str) -> None:

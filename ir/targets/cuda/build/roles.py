@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.ops.base import Op
-from ir.ops.load import Load
+from ir.ops.load import Index, Load
 from ir.ops.store import Store
 from ir.program import Program
 from ir.stages import is_reduction, reduced_axes
@@ -98,7 +98,7 @@ class Roles:
         they are copied one by one, or that is a dimension of it; in a product one beside a main
         axis that no whole steps of the instruction divide (rows of an image). Empty if there is
         none."""
-        if len(self.walked) < 2 or self.computed or self.folded or self.begins:
+        if len(self.walked) < 2:
             return ""
         axis, program = self.walked[-2], self.program
         if not self.inner:
@@ -109,6 +109,8 @@ class Roles:
 
     def _in_rows(self, axis: str) -> bool:
         """Whether blocks have to be made of several rows of the main axis, and may be."""
+        if self.computed or self.folded or self.begins:
+            return False
         main, extents = self.walked[-1], self.program.axes
         loads = [x for product in self.products for x in (product.a, product.b)]
         ops = [op for x in loads if isinstance(op := self.program.nodes[x].op, Load)]
@@ -122,18 +124,20 @@ class Roles:
         return plain and not self.ends_outside(main)
 
     def ends_outside(self, axis: str) -> bool:
-        """Whether what lies behind a walked axis' end is outside every tensor."""
-        for product in self.products:
-            for operand in (product.a, product.b):
-                if isinstance(self.program.nodes[operand].op, Load):
-                    dimensions = dimensions_of(self.program, operand, self.walk)
-                    for dimension in dimensions:
-                        terms = dimension.index.terms
-                        names = [name for name, _ in terms if self.program.axes[name] > 1]
-                        moved = dimension is dimensions[-1] and dimension.index.constant != 0
-                        if axis in names and (len(names) > 1 or moved):
-                            return False
-        return True
+        """Whether what lies behind a walked axis' end is outside every tensor: where it goes along
+        a dimension alone, from its start on, a copy knows how far that is read."""
+        operands = (x for product in self.products for x in (product.a, product.b))
+        indices = (
+            dimension.index
+            for x in operands
+            if isinstance(self.program.nodes[x].op, Load)
+            for dimension in dimensions_of(self.program, x, self.walk)
+        )
+        return all(self._goes_alone(one, axis) for one in indices if axis in dict(one.terms))
+
+    def _goes_alone(self, index: Index, axis: str) -> bool:
+        others = [name for name, _ in index.terms if name != axis and self.program.axes[name] > 1]
+        return not others and not index.constant and (axis, 1) in index.terms
 
     @cached_property
     def contiguous_columns(self) -> bool:
