@@ -240,15 +240,8 @@ class _Analysis:
 
     def _above(self, node: Node) -> set[str]:
         """All tensors that a node is made of."""
-        found, seen, waiting = set[str](), set[int](), [*node.args]
-        while waiting:
-            number = waiting.pop()
-            if number not in seen:
-                seen.add(number)
-                one = self._nodes[number]
-                found |= {one.op.tensor} if isinstance(one.op, Load) else set()
-                waiting.extend(one.args)
-        return found
+        behind = (self._nodes[n].op for n in self._program.behind(node.args, lambda _: False))
+        return {op.tensor for op in behind if isinstance(op, Load)}
 
     def _linear(self, position: int) -> set[int]:
         """The nodes that are linear in this one: sums, scalings and casts of it."""

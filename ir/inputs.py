@@ -197,12 +197,7 @@ def _sources(program: Program, position: int) -> Iterator[str]:
 
 
 def _behind(program: Program, position: int) -> list[int]:
-    """A node and what it is made of through maps and casts, each once, arguments first."""
-    found, pending = set[int](), [position]
-    while pending:
-        here = pending.pop()
-        if here not in found:
-            found.add(here)
-            through = isinstance(program.nodes[here].op, (Map, Cast))
-            pending += program.nodes[here].args if through else ()
-    return sorted(found)
+    """A node and what it is made of through maps and casts."""
+    return program.behind(
+        [position], lambda here: not isinstance(program.nodes[here].op, (Map, Cast))
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -165,6 +165,17 @@ class Program:
     def users(self, position: int) -> tuple[int, ...]:
         """Positions of the nodes that read node `position`."""
         return tuple(self.graph.successors(position))
+
+    def behind(self, starts: Iterable[int], ends: Callable[[int], bool]) -> list[int]:
+        """Some nodes and what they are made of, arguments first, each once however often it is
+        used; not what is behind those of them that `ends` holds of."""
+        found, pending = set[int](), [*starts]
+        while pending:
+            here = pending.pop()
+            if here not in found:
+                found.add(here)
+                pending += () if ends(here) else self.nodes[here].args
+        return sorted(found)
 
     def stores(self) -> Iterator[tuple[int, Store]]:
         """Positions and ops of the outputs."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from ir import (
+    Axis,
     Graph,
     argmax,
     cast,
@@ -138,7 +139,7 @@ def mlp_backward(g: Graph, m: int, h: int, k: int, o: int) -> None:
     g.output("dV", contract(hidden, dy, over=M), "f32", (H, O))
 
 
-def _normalised(x: Tile, n: int, over: object) -> Tile:
+def _normalised(x: Tile, n: int, over: Axis) -> Tile:
     wide = cast(x, "f32")
     mean = reduce("sum", wide, over=over) * (1 / n)
     variance = reduce("sum", (wide - mean) * (wide - mean), over=over) * (1 / n)

@@ -288,7 +288,7 @@ class Examiner:
         first, verdict = self._checked(launch, 0)
         if not verdict.right:
             return Examination("wrong_result", (), verdict.error, verdict.detail)
-        parts = _parts(launch, first)
+        parts = _parts(launch, 2) if first <= PARTED else ()
         if _too_long(first, best, timing):
             clock = self._runtime.clock_ghz()
             return Examination(
@@ -307,7 +307,7 @@ class Examiner:
             samples = _time(calling, kernel, best, timing)
         clock = self._runtime.clock_ghz()
         if timing.sustained:
-            parts = _parts(timed, first, turns=5)
+            parts = _parts(timed, 5)
         if again.right and len(samples) > 1:
             _, again = self._checked(timed, 0, _AS_TIMED, turn=1, outputs=outputs)
         if again.right and calling is not None:
@@ -374,10 +374,9 @@ class LibraryExaminer(Examiner):
             self._runtime.prepare_library()
 
 
-def _parts(launch: Launch, seconds: float, turns: int = 2) -> tuple[tuple[str, float], ...]:
-    """The times of a run's kernels, if it has several and does not take long."""
-    timed = isinstance(launch, HasParts) and (turns > 2 or seconds <= PARTED)
-    return launch.parts(turns) if timed and isinstance(launch, HasParts) else ()
+def _parts(launch: Launch, turns: int) -> tuple[tuple[str, float], ...]:
+    """The times of a run's kernels, where it is several."""
+    return launch.parts(turns) if isinstance(launch, HasParts) else ()
 
 
 def _too_long(first: float, best: float | None, timing: Timing) -> bool:

@@ -123,7 +123,8 @@ class Evolutionary:
 
     def ask(self, n: int) -> list[Schedule]:
         batch = self._assembled(n)
-        batch += self.history.asked(self._seeds(n - len(batch)))
+        if len(batch) < n:
+            batch += self.history.asked(self._seeds(n - len(batch)))
         if len(batch) < n and self.guide.ready:
             more = self._breed if self.guide.warm else self._open
             batch += more(n - len(batch))

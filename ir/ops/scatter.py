@@ -155,7 +155,7 @@ class Scatter:
         amount = np.abs(value) + (0.0 if own is None else reach(own))
         far = env.xp.broadcast_to(reach(doubt), value.shape)
         last = result.array.shape[dim] - 1
-        far = np.minimum(far, float(last + 1)).astype(np.int64)
+        far = np.ceil(np.minimum(far, float(last + 1))).astype(np.int64)
         shape = tuple(n + (d == dim) for d, n in enumerate(result.array.shape))
         ends = (places[dim] - far, 1.0), (np.minimum(places[dim] + far, last) + 1, -1.0)
         found: Array = env.xp.zeros(shape)

@@ -399,19 +399,17 @@ def _feeding(program: Program, ends: Callable[[Node], bool]) -> set[int]:
 
 def _made_of(program: Program, position: int) -> set[int]:
     """The maps between a value and what is loaded or summed up; loads at computed indices."""
-    found, seen, pending = set[int](), set[int](), [position]
-    while pending:
-        here = pending.pop()
-        if here in seen:
-            continue
-        seen.add(here)
+
+    def ends(here: int) -> bool:
         node = program.nodes[here]
-        if digits.is_computed(program, here):
-            found.add(here)
-        elif not (isinstance(node.op, Load | Constant | Iota | Store) or _is_sum(node)):
-            found |= set() if isinstance(node.op, Cast) else {here}
-            pending += node.args
-    return found
+        return isinstance(node.op, Load | Constant | Iota | Store) or _is_sum(node)
+
+    return {
+        here
+        for here in program.behind([position], ends)
+        if digits.is_computed(program, here)
+        or not (ends(here) or isinstance(program.nodes[here].op, Cast))
+    }
 
 
 def _in_steps(program: Program) -> set[int]:

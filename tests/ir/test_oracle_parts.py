@@ -10,7 +10,7 @@ import pytest
 
 from explorer.expectation import DEVICE, STEPPED, Recipe, _afforded
 from explorer.recipe import recipe_of
-from ir import Graph, argmax, contract, exp, reduce, scatter
+from ir import Graph, argmax, cast, contract, exp, reduce, scatter
 from ir.inputs import random_inputs
 from ir.oracle import answers
 from ir.program import Program
@@ -141,3 +141,20 @@ def test_chunks_may_be_off_by_differences_of_sums() -> None:
         before = alone.bounds[name]
         assert (bounds.high - bounds.low >= before.high - before.low).all()
         assert (bounds.high - bounds.low > 2 * (before.high - before.low)).any()
+
+
+def test_forms_on_coarser_cores_say_what_they_may_be_off() -> None:
+    """With the scales behind the sums, products are those of e4m3, whose sums have 14 bits."""
+    g = Graph("scaled")
+    m, n, k = g.axes(m=128, n=128, k=512)
+    a, b = g.input("A", (m, k), "e4m3"), g.input("B", (n, k), "e4m3")
+    scale = g.tensor("s", (128, 4), "f32")[m, g.iota(k) // 128]
+    g.output("C", contract(cast(a, "f32") * scale, cast(b, "f32"), over=k), "f32")
+    program = g.program()
+    recipe = recipe_of(program, 0, get_backend("cuda"), known_hardware("h200"))
+    assert len(recipe.forms) == 1
+    alone = Recipe(recipe.program, 0, recipe.accumulations).expected(0, DEVICE).bounds["C"]
+    found = recipe.expected(0, DEVICE).bounds["C"]
+    assert np.median(found.high - found.low) > 2 * np.median(alone.high - alone.low)
+    wide = get_backend("cpu")
+    assert recipe_of(program, 0, wide, wide.hardware(1)).forms == ()

@@ -76,6 +76,17 @@ def test_what_says_nothing_of_its_kernels_teaches_nothing() -> None:
     assert len(mosaic.offers()) == 0
 
 
+def test_no_more_is_asked_than_wanted() -> None:
+    space = several()
+    rows = space.sample(np.random.default_rng(1), 24)
+    seeds = [space.schedule(row) for row in rows]
+    strategy = Evolutionary(space, np.random.default_rng(0), trials=64, seeds=seeds)
+    for count in (8, 1, 1, 2, 1):
+        schedules = strategy.ask(count)
+        assert len(schedules) == count
+        strategy.tell(schedules, [told(schedule) for schedule in schedules])
+
+
 def test_launches_of_one_kernel_are_one_place() -> None:
     parts = (("sum_0", 1.0), ("sum_1", 2.0), ("sum_1_1", 0.5), ("sum_1_2", 0.25), ("sum_10", 4.0))
     assert places_of(parts) == [1.0, 2.75, 4.0]

@@ -57,13 +57,7 @@ def register_problem(program: Program, product: Product, position: int) -> str:
 
 def _below(program: Program, position: int) -> set[int]:
     """A value and what it is made of, not looking behind reductions."""
-    found, pending = set[int](), [position]
-    while pending:
-        here = pending.pop()
-        if here not in found:
-            found.add(here)
-            pending.extend(() if is_reduction(program.nodes[here]) else program.nodes[here].args)
-    return found
+    return {*program.behind([position], lambda here: is_reduction(program.nodes[here]))}
 
 
 def below(program: Program, position: int) -> frozenset[int]:

@@ -84,27 +84,17 @@ def _product_before(program: Program, node: int, groups: Groups) -> int | None:
 
 def _made_of(program: Program, nodes: Collection[int], known: Collection[int]) -> set[int]:
     """The reductions behind values, up to others in memory."""
-    return {n for n in _behind(program, nodes, known)[0] if is_reduction(program.nodes[n])}
+    behind = _behind(program, nodes, known)
+    return {n for n in behind if is_reduction(program.nodes[n]) and (n in nodes or n not in known)}
 
 
 def _read(program: Program, nodes: Collection[int], known: Collection[int]) -> set[int]:
     """The values in memory that a kernel of some others reads."""
-    return _behind(program, nodes, known)[1]
+    return {n for n in _behind(program, nodes, known) if n in known and n not in nodes}
 
 
-def _behind(
-    program: Program, nodes: Collection[int], known: Collection[int]
-) -> tuple[set[int], set[int]]:
-    """What is computed for values, and what is read of those in memory."""
-    computed, read, pending = set[int](), set[int](), [*nodes]
-    while pending:
-        here = pending.pop()
-        if here in known and here not in nodes:
-            read.add(here)
-        elif here not in computed:
-            computed.add(here)
-            pending.extend(program.nodes[here].args)
-    return computed, read
+def _behind(program: Program, nodes: Collection[int], known: Collection[int]) -> list[int]:
+    return program.behind(nodes, lambda here: here in known and here not in nodes)
 
 
 def _ordered(program: Program, groups: Groups) -> list[frozenset[int]] | None:
