@@ -43,7 +43,9 @@ class RecordedSpace(Space):
             raise UsageError(f"none of {len(self.known):,} recorded configurations has {pins}")
         return rows
 
-    def sample(self, rng: np.random.Generator, rows: int, lot: int = LOT) -> Matrix:
+    def sample(
+        self, rng: np.random.Generator, rows: int, lot: int = LOT, most: int | None = None
+    ) -> Matrix:
         """`rows` recorded rows, drawn independently."""
         return self._within[rng.integers(len(self._within), size=rows)]
 

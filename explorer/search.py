@@ -28,7 +28,7 @@ from explorer.disturbance import Disturbance
 from explorer.early import Early
 from explorer.errors import NothingValid
 from explorer.fastest import Fastest
-from explorer.finals import chosen_finalists
+from explorer.finals import SECONDS, allowed, chosen_finalists
 from explorer.flow import Flow
 from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.measure import Measurer
@@ -250,8 +250,10 @@ class Search:
         ranked = self.ranked()
         if not ranked:
             raise self.nothing_valid()
-        beside = sum(self.measurer.examined) / max(1, self.trials)  # whose runs are few
-        finalists, rounds = chosen_finalists(self.space, ranked, self._heat, beside)
+        measuring = sum(self.measurer.examined)
+        beside = measuring / max(1, self.trials)  # whose runs are few
+        within = allowed(measuring) if measuring else SECONDS
+        finalists, rounds = chosen_finalists(self.space, ranked, self._heat, beside, within)
         best_before = self._incumbent()
         if best_before is not None and best_before not in finalists:
             finalists.append(best_before)

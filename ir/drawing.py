@@ -27,6 +27,8 @@ SOME = 4  # rows to start from where they are very rare
 SMALL = 4_096  # combinations of what a constraint reads, up to which all are tried
 ENOUGH = 8  # rows to start from, below which the seeds are asked, too
 WALK_STEPS, LONG_WALK = 10, 30  # the latter where there are few rows to start from
+FEWEST_STEPS = 4  # of a walk, however many moves are tried at once
+AT_ONCE = 128  # moves of a walk that are checked together
 FEW_STEPS = 3  # of rows that combine what a part of a lot brought
 STRENGTH = 2.0  # decisions that a step of a walk changes, on average
 DONORS = 4  # tries to find a part that is legal with what a row holds
@@ -74,7 +76,15 @@ def repaired(space: Space, rng: np.random.Generator, matrix: Matrix, thrift: flo
 
 
 def seeded(space: Space, rng: np.random.Generator, matrix: Matrix) -> Matrix:
-    """Seeds made legal: equal parts are repaired once, hopeless ones taken from other seeds."""
+    """Seeds made legal: equal parts are repaired once, hopeless ones taken from other seeds, those
+    of each branch apart."""
+    if space.shape.governing:
+        codes = matrix[:, space.shape.governing[0]].copy()
+        for code, branch in enumerate(space.branches):
+            here = np.flatnonzero(codes == code)
+            if here.size:
+                matrix[here] = seeded(branch, rng, matrix[here])
+        return matrix
     for part in space.parts.each:
         cells = matrix[:, np.concatenate([part.columns, _forks(space)])]
         _, first, places = np.unique(cells, axis=0, return_index=True, return_inverse=True)
@@ -215,8 +225,19 @@ def _donated(
 def _walked(
     space: Space, rng: np.random.Generator, matrix: Matrix, part: Part, steps: int = WALK_STEPS
 ) -> Matrix:
-    """Rows some legal steps away; moves are symmetric, so no legal row is preferred."""
-    for _ in range(steps if len(matrix) else 0):
-        moved = variation.mutate(space.shape, rng, matrix, STRENGTH, among=part.columns)
-        matrix = np.where(_legal(space, moved, part)[:, None], moved, matrix)
+    """Rows some steps away, those of which are taken that are legal.
+
+    Checks of few rows take as long as those of many: so of few as many moves are tried at once as
+    `AT_ONCE` has room for, of which the first that is legal stands for all before it.
+    """
+    if not len(matrix):
+        return matrix
+    fan = max(1, min(steps // FEWEST_STEPS, AT_ONCE // len(matrix)))
+    for _ in range(-(-steps // fan)):
+        rows = np.repeat(matrix, fan, axis=0)
+        moved = variation.mutate(space.shape, rng, rows, STRENGTH, among=part.columns)
+        legal = np.asarray(_legal(space, moved, part)).reshape(-1, fan)
+        taken = np.arange(len(matrix)) * fan + legal.argmax(axis=1)
+        able = legal.any(axis=1).reshape(-1, 1)
+        matrix = np.where(able, moved[taken], matrix)
     return matrix

@@ -53,22 +53,25 @@ def parts_of(reads: Mask) -> Parts:
     which every kernel takes note.
     """
     reads = reads.copy()
-    held: list[int] = []
-    while (joint := _joint(reads)) is not None:
-        held.append(joint)
-        reads[:, joint] = False
+    held = _held(reads)
+    reads[:, held] = False
     found = [
         Part(np.array(rules, np.intp), np.flatnonzero(reads[rules].any(axis=0)))
-        for rules in groups_of(reads)
+        for rules in _tied(reads)
     ]
-    own = tuple(part for part in found if part.columns.size)
-    loose = [part.rules for part in found if not part.columns.size]
-    none = np.empty(0, np.intp)
-    return Parts(own, np.array(sorted(held), np.intp), np.concatenate([none, *loose]))
+    loose = np.flatnonzero(~reads.any(axis=1))
+    return Parts(tuple(found), np.array(held, np.intp), loose)
 
 
 def groups_of(reads: Mask) -> list[list[int]]:
     """Constraints, by number, grouped so that no decision is read by two groups."""
+    return sorted(
+        [*_tied(reads), *([rule] for rule in np.flatnonzero(~reads.any(axis=1)).tolist())]
+    )
+
+
+def _tied(reads: Mask) -> list[list[int]]:
+    """The groups of constraints that read anything."""
     found = [
         sorted(node for node in nodes if isinstance(node, int))
         for nodes in nx.connected_components(_graph(reads))
@@ -77,22 +80,41 @@ def groups_of(reads: Mask) -> list[list[int]]:
 
 
 def _graph(reads: Mask) -> nx.Graph:
-    """Constraints, as their numbers, tied to what they read: tuples of a number."""
-    graph = nx.Graph()
-    graph.add_nodes_from(range(len(reads)))
+    """Constraints that read anything, as their numbers, tied to what they read: tuples of a
+    number."""
     rules, columns = np.nonzero(reads)
-    graph.add_edges_from(
+    return nx.Graph(
         (rule, (column,)) for rule, column in zip(rules.tolist(), columns.tolist(), strict=True)
     )
-    return graph
 
 
-def _joint(reads: Mask) -> int | None:
+def _held(reads: Mask) -> list[int]:
+    """Decisions that join what would be parts, found in each group of constraints by itself: what
+    falls apart without one is looked at again, and nothing else is."""
+    counts = reads.sum(axis=0).tolist()
+    held: list[int] = []
+    left = _pieces(_graph(reads))
+    while left:
+        piece = left.pop()
+        joint = _joint(piece, counts)
+        if joint is not None:
+            held.append(joint)
+            piece.remove_node((joint,))
+            left += _pieces(piece)
+    return sorted(held)
+
+
+def _pieces(graph: nx.Graph) -> list[nx.Graph]:
+    """What hangs together and may be two parts, each as a graph of its own."""
+    pieces = [nodes for nodes in nx.connected_components(graph) if len(nodes) > 2 * LEAST]
+    return [graph.subgraph(nodes).copy() for nodes in pieces]
+
+
+def _joint(graph: nx.Graph, counts: list[int]) -> int | None:
     """The decision without which the largest part is smallest, if that leaves two worth the name;
     of several the one read most."""
-    counts = reads.sum(axis=0).tolist()
     best: tuple[int, int, int] | None = None
-    for column, sizes in _parted(_graph(reads)):
+    for column, sizes in _parted(graph):
         if len(sizes) > 1 and sorted(sizes)[-2] >= LEAST:
             found = (max(sizes), -counts[column], column)
             best = found if best is None else min(best, found)

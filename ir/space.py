@@ -73,7 +73,9 @@ class Space:
 
     @cached_property
     def _tables(self) -> Tables:
-        return tables_of(self.decisions)
+        free = self.unpinned
+        same = free is not None and free.decisions is self.decisions
+        return free._tables if free is not None and same else tables_of(self.decisions)
 
     @cached_property
     def shape(self) -> Shape:
@@ -329,37 +331,43 @@ class Space:
 
     # -- drawing and varying ------------------------------------------------------------------
 
-    def sample(self, rng: np.random.Generator, rows: int, lot: int = drawing.LOT) -> Matrix:
+    def sample(
+        self, rng: np.random.Generator, rows: int, lot: int = drawing.LOT, most: int | None = None
+    ) -> Matrix:
         """`rows` legal rows: independent draws, with what breaks a constraint drawn again.
 
         Where that is slow the rest are random walks from the rows found. Raises UsageError,
         naming the tightest constraint, when nothing legal is found. Values of a decision on which
         others depend get equal shares, however few of their rows are legal. More rows than a `lot`
-        combine parts of those that are drawn.
+        combine parts of those that are drawn. Of many branches `most` are drawn from, others in the
+        next call.
         """
         if self.shape.governing:
-            return self._sample_branches(rng, rows, lot)
+            return self._sample_branches(rng, rows, lot, most)
         matrix = drawing.drawn(self, rng, rows, lot)
         if rows and not self.legal(matrix[:1]).all():  # then none is
             raise UsageError(summary.nothing_legal(self, rng))
         return matrix
 
-    def _sample_branches(self, rng: np.random.Generator, rows: int, lot: int) -> Matrix:
-        lot = max(drawing.LEAST_LOT, lot // len(self.branches))
+    def _sample_branches(
+        self, rng: np.random.Generator, rows: int, lot: int, most: int | None
+    ) -> Matrix:
         found: list[Matrix] = []
         problem: UsageError | None = None
         branches = [b for _, b in sorted(enumerate(self.branches), key=lambda _: rng.random())]
-        idle: list[Space] = []
-        for number, branch in enumerate(branches):
-            share = -(-(rows - number) // len(branches))
+        count = len(branches) if most is None else min(most, len(branches))
+        lot, each = max(drawing.LEAST_LOT, lot // count), most and max(1, most // count)
+        idle = branches[count:]
+        for number, branch in enumerate(branches[:count]):
+            share = -(-(rows - number) // count)
             idle += [branch] if share < 1 else []
             try:
-                found.append(branch.sample(rng, share, lot))
+                found.append(branch.sample(rng, share, lot, each))
             except UsageError as error:
                 problem = error
         while idle and rows and not sum(map(len, found)):  # shares went where nothing is legal
             try:
-                found.append(idle.pop(0).sample(rng, rows, lot))
+                found.append(idle.pop(0).sample(rng, rows, lot, each))
             except UsageError as error:
                 problem = error
         if problem is not None and not sum(map(len, found)):

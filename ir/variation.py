@@ -93,14 +93,16 @@ class Shape:
         """A number for each decision's owner: blocks that crossover may move as one."""
         return _numbered([decision.owner for decision in self.decisions])
 
-    @cached_property
-    def partners(self) -> Mask:
-        """For each free ordered decision (first index) the others of the same group."""
-        groups = _numbered([decision.group for decision in self.decisions])
+    def partners(self, columns: NDArray[np.intp], others: NDArray[np.intp]) -> Mask:
+        """For each of `columns`, free ones, which of the `others` are another ordered decision of
+        its group, if it is ordered itself."""
         apt = self.ordered & (self.sizes > 1)
-        same = groups[:, None] == groups[None, :]
-        apart = ~np.eye(groups.size, dtype=np.bool_)
-        return np.asarray(same & apt[:, None] & apt[None, :] & apart)
+        same = self._groups[columns][:, None] == self._groups[others]
+        return np.asarray(same & apt[columns][:, None] & apt[others] & (columns[:, None] != others))
+
+    @cached_property
+    def _groups(self) -> NDArray[np.int64]:
+        return _numbered([decision.group for decision in self.decisions])
 
     def fix(self, matrix: Matrix) -> Matrix:
         """Write the pins into `matrix`."""
@@ -212,8 +214,7 @@ def _trade(
     """In some rows a partner takes the step opposite to the first change: products stay near."""
     first = np.flatnonzero(np.diff(rows, prepend=-1))
     first = first[rng.random(first.size) < TRADE_SHARE]
-    places = np.searchsorted(free, columns[first])
-    near = shape.partners[np.ix_(free, free)][places]
+    near = shape.partners(columns[first], free)
     apt = near.any(axis=1)
     first, near = first[apt], near[apt].cumsum(axis=1)
     picks = rng.random(first.size) * near[:, -1]

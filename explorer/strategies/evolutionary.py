@@ -129,8 +129,9 @@ class Evolutionary:
             more = self._breed if self.guide.warm else self._open
             batch += more(n - len(batch))
         if len(batch) < n:
-            rest = draw_fresh(self.history, self._rng, max(n - len(batch), self._drawn()))
-            rest = rest[uncommon(self.history.tally, rest, n - len(batch))]
+            short = n - len(batch)
+            rest = draw_fresh(self.history, self._rng, max(short, self._drawn()), short)
+            rest = rest[uncommon(self.history.tally, rest, short)]
             batch += self.history.asked(rest)
         if not batch and self.history.worth is not None:
             self.history.worth = None  # nothing else is left

@@ -21,6 +21,7 @@ from ir.space import Matrix, Row, Space
 
 LOT, DEALS = 1_024, 4  # random rows drawn at once, and how often each is shown
 LOTS = 4  # made of the parts of those that were drawn
+BRANCHES = 8  # that are drawn from at a time: more take long to begin with
 MOST_SEEDS = 24
 MOST_PENDING = 64  # rows asked and not told that are remembered: the last ones
 MOST_ENCODED = 256  # of those, the rows that need not be made from their schedules again
@@ -244,7 +245,7 @@ class Strangers:
         self._lots += 1
         if not drawn:
             return recombined(self._space, self._rng, self._drawn, size)
-        self._drawn = self._space.sample(self._rng, size)
+        self._drawn = self._space.sample(self._rng, size, most=BRANCHES)
         return self._drawn
 
 
@@ -274,13 +275,16 @@ def keys_of(matrix: Matrix) -> Iterable[bytes]:
     return (text[start : start + width] for start in range(0, len(text), width))
 
 
-def draw_fresh(history: History, rng: np.random.Generator, count: int) -> Matrix:
-    """Up to `count` new random rows; fewer when several draws in a row bring nothing new."""
-    found = history.fresh(history.space.sample(rng, count))
+def draw_fresh(
+    history: History, rng: np.random.Generator, count: int, enough: int | None = None
+) -> Matrix:
+    """Up to `count` new random rows, `enough` of which will do; fewer when several draws in a row
+    bring nothing new."""
+    found = history.fresh(history.space.sample(rng, count, most=BRANCHES))
     for _ in range(8):
-        if len(found) >= count:
+        if len(found) >= (count if enough is None else enough):
             break
-        more = history.space.sample(rng, max(64, 4 * count))
+        more = history.space.sample(rng, max(64, 4 * count), most=BRANCHES)
         found = history.fresh(np.concatenate([found, more]))
     if len(found) < count and history.space.size <= 1 << 16:
         rest = np.concatenate(list(history.space.exhaustive()))

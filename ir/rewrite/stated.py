@@ -7,7 +7,10 @@ time, and what is made of them can be made in its steps. The sums are the same, 
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from ir.builder import Graph
+from ir.errors import ProgramError
 from ir.merges import NAMED
 from ir.ops.fold import Fold
 from ir.ops.load import Index
@@ -21,9 +24,21 @@ _MERGES = {NAMED["affine"]: 1, NAMED["sum"]: 0}  # and the part that is summed
 
 
 def stated(program: Program) -> Program:
-    """The program with its scans as states; itself if it has none that can be."""
-    found = {p for p, node in enumerate(program.nodes) if _is_running(program, p)}
-    return _States(program, found).run() if found else program
+    """The program with its scans as states, those along one axis where a step along it would hold a
+    loop along another; itself if it has none that can be."""
+    found = [p for p, node in enumerate(program.nodes) if _is_running(program, p)]
+    axes = dict.fromkeys(_axis(program, position) for position in found)
+    for some in (axes, *([axis] for axis in axes if len(axes) > 1)):
+        chosen = {position for position in found if _axis(program, position) in some}
+        with suppress(ProgramError):
+            return _States(program, chosen).run() if chosen else program
+    return program
+
+
+def _axis(program: Program, position: int) -> str:
+    op = program.nodes[position].op
+    assert isinstance(op, Fold)
+    return op.axis
 
 
 def _is_running(program: Program, position: int) -> bool:

@@ -7,7 +7,17 @@ import json
 import numpy as np
 import pytest
 
-from explorer.finals import HEAT_SIZE, ROUNDS, WITHIN, chosen_finalists, finals_size, heat
+from explorer.finals import (
+    HEAT_SIZE,
+    LEAST,
+    ROUNDS,
+    SECONDS,
+    WITHIN,
+    allowed,
+    chosen_finalists,
+    finals_size,
+    heat,
+)
 from explorer.recall import FINAL, HEAT, best_of
 from ir.columns import Decision
 from ir.schedule import Schedule
@@ -64,6 +74,18 @@ def test_kernels_whose_outputs_take_long_to_judge_have_few_turns() -> None:
     ranked = [(1e-2, schedule(*row)) for row in rows]
     assert len(heat(SPACE, ranked)) > len(heat(SPACE, ranked, beside=0.3)) > 0
     assert not heat(SPACE, ranked, beside=2.0)
+
+
+def test_finals_of_short_searches_are_short() -> None:
+    assert allowed(0.1) == LEAST
+    assert allowed(8.0) == 4.0
+    assert allowed(3600.0) == SECONDS
+    assert finals_size(1e-3, beside=0.1, within=4.0) == (6, 5)
+    assert finals_size(1e-3, beside=0.2, within=4.0) == (6, 3)
+    rng = np.random.default_rng(0)
+    rows = {tuple(row) for row in rng.integers(0, 8, (40, 4)).tolist()}
+    ranked = [(1e-3, schedule(*row)) for row in rows]
+    assert len(heat(SPACE, ranked, 0.1)) > len(heat(SPACE, ranked, 0.1, within=4.0)) > 0
 
 
 def test_hopeless_candidates_have_no_turn_in_the_finals() -> None:

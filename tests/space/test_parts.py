@@ -191,9 +191,9 @@ def test_strangers_are_drawn_once_for_several_lots(monkeypatch: pytest.MonkeyPat
     drawn: list[int] = []
     sample = Space.sample
 
-    def counted(self: Space, rng: np.random.Generator, rows: int) -> Matrix:
+    def counted(self: Space, rng: np.random.Generator, rows: int, **more: int) -> Matrix:
         drawn.append(rows)
-        return sample(self, rng, rows)
+        return sample(self, rng, rows, **more)
 
     monkeypatch.setattr(Space, "sample", counted)
     strangers = Strangers(space, rng)

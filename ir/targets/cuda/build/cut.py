@@ -7,6 +7,7 @@ for every tile of a later product, or needs whole rows of an earlier one, goes t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ir.builder import Graph
 from ir.dtypes import dtype_of
@@ -58,6 +59,7 @@ class Cut:
     axes: tuple[str, ...]
 
 
+@lru_cache(maxsize=1024)
 def cut_program(
     program: Program, everywhere: bool = False, engine: str = WGMMA,
     taken: frozenset[str] = frozenset(), joined: bool = False, alone: bool = False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from ir.dtypes import dtype_of, whole_range
@@ -86,19 +87,30 @@ def runs_along_batches(program: Program, operand: int, product: Product) -> bool
 
 def depends_on_reduction(program: Program, position: int) -> tuple[int, ...]:
     """Reductions that a value is made of, through maps and casts (not through loads)."""
-    found: set[int] = set()
-    seen: set[int] = set()
-    pending = [position]
-    while pending:
-        here = pending.pop()
-        if here in seen:
-            continue
-        seen.add(here)
-        if is_reduction(program.nodes[here]):
-            found.add(here)
-        else:
-            pending.extend(program.nodes[here].args)
-    return tuple(sorted(found))
+    return _reductions_behind(program)[position]
+
+
+@lru_cache(maxsize=256)
+def _reductions_behind(program: Program) -> tuple[tuple[int, ...], ...]:
+    """Of each value the nearest reductions behind it, or itself."""
+    found: list[tuple[int, ...]] = []
+    for position, node in enumerate(program.nodes):
+        behind = {source for arg in node.args for source in found[arg]}
+        found.append((position,) if is_reduction(node) else tuple(sorted(behind)))
+    return tuple(found)
+
+
+def summed_order(program: Program, product: Product) -> tuple[str, ...]:
+    """The axes of more than one point that a product sums, outermost first, as they lie in the
+    loaded operand that has most of them."""
+
+    def own(operand: int) -> tuple[str, ...]:
+        axes = program.nodes[operand].axes
+        mine = tuple(x for x in product.over if x in axes and program.axes[x] > 1)
+        return memory_order(program, operand, mine)
+
+    loads = [x for x in (product.a, product.b) if isinstance(program.nodes[x].op, Load)]
+    return max(map(own, loads), key=len, default=product.over)
 
 
 def copy_problem(

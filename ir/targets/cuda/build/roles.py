@@ -33,6 +33,7 @@ from ir.targets.cuda.build.products import (
     depends_on_reduction,
     for_tensor_cores,
     memory_order,
+    summed_order,
     product_of,
     volume,
 )
@@ -238,6 +239,7 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
     _check_walk(roles)
     for begin in begins:
         _plain(program, [begin.product.a, begin.product.b])
+        _check_summed(program, begin.product)
     return roles
 
 
@@ -405,6 +407,7 @@ def _check(
             _check_words(program, program.nodes[product.a].dtype, inner, walked)
     for product in inner:
         _plain(program, [product.a, product.b])
+        _check_summed(program, product)
         if set(product.over) & set(walked) or volume(program, product.over) > HELD:
             raise Refusal("inner", f"{product.over} is too long to be held")
         if set(product.columns) != set(walked) or _walks_beside(program, outer, walked):
@@ -435,6 +438,21 @@ def _check_words(
             problem = "lines run along what is walked"
         if problem:
             raise Refusal("registers", f"{tile.spec.name}: {problem}")
+
+
+def _check_summed(program: Program, product: Product) -> None:
+    """Refusal where the points that an instruction sums do not lie together in both operands of a
+    product whose sum a tile has whole, along several axes."""
+    order = summed_order(program, product)
+    step = WGMMA_KINDS[program.nodes[product.a].dtype].k
+    for operand in (product.a, product.b):
+        axes = tuple(a for a in product.over if a in program.nodes[operand].axes)
+        own = memory_order(program, operand, tuple(a for a in axes if program.axes[a] > 1))
+        if own == order:
+            continue
+        meet = own == tuple(a for a in order if a in own) and own[-1:] == order[-1:]
+        if not meet or program.axes[order[-1]] % step:
+            raise Refusal("inner", f"operands go through {product.over} in ways that do not meet")
 
 
 def _walks_beside(program: Program, outer: list[Product], walked: tuple[str, ...]) -> bool:

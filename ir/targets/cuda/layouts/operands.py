@@ -6,7 +6,7 @@ is up to 128 bytes along the axis that is contiguous in memory, swizzled over it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -308,10 +308,25 @@ class OperandTile:
         """That of its first step; others start further on."""
         return self.memory.descriptor(self.sums_inside)
 
-    def step_offset(self, step: int, points: int) -> int:
-        """Bytes from the tile's start to the `step`-th group of `points` summed points."""
-        start = step * points
+    def step_offset(self, step: int, points: int, order: Sequence[tuple[str, int]] = ()) -> int:
+        """Bytes from the tile's start to the `step`-th group of `points` summed points; `order`:
+        the summed axes with their points, outermost first, of which groups are counted. Without,
+        they are all the tile's own."""
+        start = self._own(step * points, order) if order else step * points
         return self.memory.start(*((0, start * self.size) if self.sums_inside else (start, 0)))
+
+    def _own(self, number: int, order: Sequence[tuple[str, int]]) -> int:
+        """Which of the tile's summed points has that number among those of all axes in `order`."""
+        digits = {}
+        for axis, points in reversed(order):
+            digits[axis], number = number % points, number // points
+        if self.sums_inside:
+            return sum(factor * digits.get(axis, 0) for axis, factor in self.run)
+        own, weight = 0, 1
+        for axis, points in reversed(self.lines):
+            own += weight * sum(f * digits.get(name, 0) for name, f in self.inside(axis))
+            weight *= points
+        return own
 
     def free_offset(self, start: int) -> int:
         """Bytes to the point `start` of the axes that are not summed over."""

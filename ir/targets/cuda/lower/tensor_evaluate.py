@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.layout.instructions.descriptor import TYPE_FIELD, Descriptor
-from ir.targets.cuda.build.products import Product
+from ir.targets.cuda.build.products import Product, summed_order
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.plans.tensor_plan import ROWS
 from ir.targets.cuda.text import scalars
@@ -102,21 +102,25 @@ class TensorEvaluator(Evaluator):
         )
         call = f"tw_wgmma_{plan.shape_of(product, columns)}_{forms}{transposed}"
         summed, depth = [plan.tiles[axis] for axis in product.over], plan.step_of(product)
+        order = _summed(plan, product)
         steps = prod(summed) // depth
         if not steps:
             raise Refusal("walk", f"a block of {summed} points is less than {depth}")
         a_names = self._stored_names(product) if stored else self._a_names(a)
         for step in range(steps):
             first = keep if step == 0 else "1"
-            b_at = shifted(b_name, b.step_offset(step, depth))
+            b_at = shifted(b_name, b.step_offset(step, depth, order))
             for block in range(plan.row_blocks) if only is None else (only,):
                 if a is not None or stored:
-                    tile = plan.words if a is None else a
-                    a_at = shifted(a_names[block], tile.step_offset(step, depth))
+                    at = a.step_offset(step, depth, order) if a else self._word_offset(step, depth)
+                    a_at = shifted(a_names[block], at)
                 else:
                     a_at = f"{words}[{block}][{step}]"
                 sums = f"{fragment.name}[{block if only is None else 0}]"
                 self.w.line(f"{call}({sums}, {a_at}, {b_at}, {first});")
+
+    def _word_offset(self, step: int, depth: int) -> int:
+        return self.plan.words.step_offset(step, depth)
 
     def _b_start(self, product: Product, b: OperandTile) -> str:
         if self.plan.partition != "columns":
@@ -168,3 +172,11 @@ def crossing(count: int, dtype: str) -> int:
 def shifted(name: str, offset: int) -> str:
     """A descriptor moved by bytes."""
     return f"{name} + {offset // 16}" if offset else name
+
+
+def _summed(plan: TensorPlan, product: Product) -> tuple[tuple[str, int], ...]:
+    """The axes that a block of a product sums where they are several, with their points, outermost
+    first."""
+    order = summed_order(plan.program, product)
+    found = tuple((axis, plan.tiles[axis]) for axis in order if plan.tiles[axis] > 1)
+    return found if len(found) > 1 else ()

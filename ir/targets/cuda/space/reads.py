@@ -34,6 +34,7 @@ LEAST = 4  # bytes of a lane's access, whatever it takes
 class Group:
     """Loads that are alike."""
 
+    number: int
     axes: tuple[str, ...]
     accesses: tuple[Access, ...]
 
@@ -56,10 +57,11 @@ class Reads:
         known = {position for group in groups for position in group}
         loads = [p for p, node in enumerate(nodes) if isinstance(node.op, Load)]
         found = []
-        for group in (*groups, *((p,) for p in loads if p not in known)):
+        alone = ((p,) for p in loads if p not in known)
+        for number, group in enumerate((*groups, *alone)):
             ops = [op for p in group if isinstance(op := nodes[p].op, Load)]
             accesses = tuple(load_access(op, tensors[op.tensor]) for op in ops)
-            found.append(Group(nodes[group[0]].axes, accesses))
+            found.append(Group(number, nodes[group[0]].axes, accesses))
         return tuple(found)
 
     @cached_property
@@ -75,6 +77,10 @@ class Reads:
 
     def elements(self, columns: Columns, group: Group) -> Array:
         """Elements that a thread reads at a step."""
+        key = ("elements", self.kernel.mark, group.number)
+        return np.asarray(columns.derived(key, lambda columns: self._elements(columns, group)))
+
+    def _elements(self, columns: Columns, group: Group) -> Array:
         own = [self._own(columns, axis) for axis in group.axes]
         alone = np.asarray(prod(own, start=np.ones(columns.rows))) * len(group.accesses)
         if not group.first.plain:
@@ -86,11 +92,19 @@ class Reads:
 
     def _own(self, columns: Columns, axis: str) -> Array:
         """Points of an axis in one thread, none beyond its end."""
-        own = np.asarray(columns[self.kernel.name(f"own.{axis}")], dtype=np.float64)
-        return np.minimum(own, self.program.axes[axis])
+
+        def within(columns: Columns) -> Array:
+            own = np.asarray(columns[self.kernel.name(f"own.{axis}")], dtype=np.float64)
+            return np.minimum(own, self.program.axes[axis])
+
+        return np.asarray(columns.derived(("points", self.kernel.mark, axis), within))
 
     def _beside(self, columns: Columns, axis: str) -> Array:
         """Points of an axis that are neighbours in one thread."""
+        key = ("beside", self.kernel.mark, axis)
+        return np.asarray(columns.derived(key, lambda columns: self._neighbours(columns, axis)))
+
+    def _neighbours(self, columns: Columns, axis: str) -> Array:
         own, name = self._own(columns, axis), self.kernel.name
         whole = columns[name(f"own.{axis}")] == columns[name(f"tile.{axis}")]
         lanes = columns.is_(name("lanes"), axis)
