@@ -33,8 +33,8 @@ from ir.targets.cuda.build.products import (
     depends_on_reduction,
     for_tensor_cores,
     memory_order,
-    summed_order,
     product_of,
+    summed_order,
     volume,
 )
 from ir.targets.cuda.layouts.operands import operand_tile

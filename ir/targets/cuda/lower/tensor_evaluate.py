@@ -10,7 +10,7 @@ from ir.errors import Refusal
 from ir.layout.instructions.descriptor import TYPE_FIELD, Descriptor
 from ir.targets.cuda.build.products import Product, summed_order
 from ir.targets.cuda.layouts.operands import OperandTile
-from ir.targets.cuda.plans.tensor_plan import ROWS
+from ir.targets.cuda.plans.tensor_plan import ROWS, Plan
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.registers import Fragment, Team
@@ -174,7 +174,7 @@ def shifted(name: str, offset: int) -> str:
     return f"{name} + {offset // 16}" if offset else name
 
 
-def _summed(plan: TensorPlan, product: Product) -> tuple[tuple[str, int], ...]:
+def _summed(plan: Plan, product: Product) -> tuple[tuple[str, int], ...]:
     """The axes that a block of a product sums where they are several, with their points, outermost
     first."""
     order = summed_order(plan.program, product)
