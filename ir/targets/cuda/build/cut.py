@@ -25,7 +25,7 @@ from ir.targets.cuda.build.computed import (
     large_loads,
     register_problem,
 )
-from ir.targets.cuda.build.epilogues import by_epilogues
+from ir.targets.cuda.build.epilogues import by_epilogues, shares_product
 from ir.targets.cuda.build.folds import folded_axes, in_one_tile
 from ir.targets.cuda.build.orders import is_for_tensor_cores, long_last, reads_short
 from ir.targets.cuda.build.products import (
@@ -64,20 +64,24 @@ def cut_program(
     program: Program, everywhere: bool = False, engine: str = WGMMA,
     taken: frozenset[str] = frozenset(), joined: bool = False, alone: bool = False,
     chained: bool = False, held: int = WHOLE, beside: bool = False, together: bool = False,
+    sharing: bool = False,
 ) -> tuple[Program, ...]:  # fmt: skip
     """Kernels in order of execution. With `everywhere`, every reduction has its own; if `joined`,
     outputs that share one have a kernel even where some vary along fewer axes, and if `beside`,
     outputs of what is reduced have the kernel of those over all of its points. Products stand
-    `alone` if what is reduced beside them goes through memory. If `chained`, those that meet on the
-    way to another product stay together, whatever they sum over. `held`: the longest sum of a
-    product that another one is made of. If `together`, reductions of the same rows have one kernel,
-    and a product has what is made of it point by point.
+    `alone` if what is reduced beside them goes through memory, if `sharing` but for what is reduced
+    of a product that they are made of. If `chained`, those that meet on the way to another product
+    stay together, whatever they sum over. `held`: the longest sum of a product that another one is
+    made of. If `together`, reductions of the same rows have one kernel, and a product has what is
+    made of it point by point, and what else is reduced of a product that it is made of.
 
     What `engine` cannot take as it is goes through memory, by names that are not `taken`.
     """
     rows = ROW if beside else WHOLE
     boundaries = (
-        set[int]() if everywhere else _boundaries(program, engine, alone, chained, held, rows)
+        set[int]()
+        if everywhere
+        else _boundaries(program, engine, alone, chained, held, rows, sharing)
     )
     nodes = _every(program) if everywhere else boundaries
     taken |= {spec.name for spec in program.tensors}
@@ -158,9 +162,9 @@ def _every(program: Program) -> set[int]:
 
 
 def _boundaries(
-    program: Program, engine: str, alone: bool, chained: bool, held: int, rows: int
+    program: Program, engine: str, alone: bool, chained: bool, held: int, rows: int, sharing: bool
 ) -> set[int]:
-    found: set[int] = _beside_products(program) if engine == MMA or alone else set()
+    found: set[int] = _beside_products(program, sharing) if engine == MMA or alone else set()
     found |= _unlike_products(program, chained, engine) if engine != FMA else set()
     for position, node in enumerate(program.nodes):
         if not is_reduction(node):
@@ -218,14 +222,17 @@ def _fetched(program: Program, operand: int, kept: int, over: tuple[str, ...]) -
     return not fetch_problem(program, operand, walk) and _runs_along(program, operand, over)
 
 
-def _beside_products(program: Program) -> set[int]:
-    """Reductions that meet a product for tensor cores: those kernels hold nothing else."""
+def _beside_products(program: Program, sharing: bool) -> set[int]:
+    """Reductions that meet a product for tensor cores: those kernels hold nothing else, but for
+    what is reduced of a product that it is made of if `sharing`."""
     found: set[int] = set()
     for position in range(len(program.nodes)):
         sources = depends_on_reduction(program, position)
         products = {s for s in sources if is_for_tensor_cores(program, s)}
         if products and not is_reduction(program.nodes[position]):
-            found.update(boundary_of(program, s) for s in sources if s not in products)
+            others = [s for s in sources if s not in products]
+            apart = [s for s in others if not (sharing and shares_product(program, s, products))]
+            found.update(boundary_of(program, s) for s in apart)
     return found
 
 

@@ -3,7 +3,8 @@
 A product whose readers are all computed point by point into values that go through memory anyway is
 computed in their kernel, and stays in registers; so do the gate and the values of a gradient, which
 two products make together. What is made point by point of a product in memory is one more output of
-that product's kernel. Knows no engine.
+that product's kernel; so is what else is reduced of a product that both are made of. Knows no
+engine.
 """
 
 from __future__ import annotations
@@ -33,7 +34,32 @@ def by_epilogues(program: Program, nodes: Iterable[int]) -> list[list[int]]:
         if not _made_of(program, {node}, groups):
             beside = _product_before(program, node, groups)
             groups = (_joined(program, groups, {beside, node}) if beside else None) or groups
+    for node in sorted(groups):
+        wider = _reduced_beside(program, node, groups)
+        groups = (_with(program, groups, {wider, node}) if wider is not None else None) or groups
     return [sorted(group) for group in _ordered(program, groups) or ()]
+
+
+def shares_product(program: Program, node: int, others: Iterable[int]) -> bool:
+    """Whether a value is made of a product for tensor cores that one of `others` is made of."""
+
+    def inner(one: int) -> set[int]:
+        behind = program.behind([one], lambda _: False)
+        return {n for n in behind if n != one and is_for_tensor_cores(program, n)}
+
+    own = inner(node)
+    return any(own & inner(other) for other in others)
+
+
+def _reduced_beside(program: Program, node: int, groups: Groups) -> int | None:
+    """The first value in memory over more axes than another that is made of a product which that is
+    made of as well, up to what is in memory before either."""
+    own, axes = _made_of(program, {node}, groups), {*program.nodes[node].axes}
+    shared = {product for product in own if is_for_tensor_cores(program, product)}
+    for other in sorted(groups):
+        if axes < {*program.nodes[other].axes} and shared & _made_of(program, {other}, groups):
+            return other
+    return None
 
 
 def _ends(program: Program, node: int, known: Collection[int]) -> set[int]:
@@ -61,6 +87,12 @@ def _joined(program: Program, groups: Groups, nodes: set[int]) -> Groups | None:
         return None
     if not all(is_for_tensor_cores(program, product) for product in products):
         return None
+    return _with(program, groups, whole)
+
+
+def _with(program: Program, groups: Groups, nodes: Collection[int]) -> Groups | None:
+    """The groups with those of `nodes` as one, if there is an order of kernels then."""
+    whole = frozenset[int]().union(*(groups[node] for node in nodes))
     found = groups | dict.fromkeys(whole, whole)
     return found if _ordered(program, found) is not None else None
 

@@ -31,8 +31,7 @@ from ir.targets.cuda.build.cut import (
     part_name,
 )
 from ir.targets.cuda.build.formed import Former, absorbed
-from ir.targets.cuda.build.partitions import partitions
-from ir.targets.cuda.build.products import HELD
+from ir.targets.cuda.build.partitions import EVERYWHERE, Way, partitions, ways_of
 from ir.targets.cuda.grid.overlap import NAME, PREFETCH, early_decision, starts_early
 from ir.targets.cuda.launch import Launch, placed, plan_json
 from ir.targets.cuda.prelude import prelude_text
@@ -74,10 +73,6 @@ LIGHT = 64  # operations for each byte of traffic, up to which plain units may k
 SHORT = 4 * LIGHT  # up to which a kernel's start is a part of its time that counts
 ALIGN = 256
 MARK = "//@ kernel\n"
-JOINED, ALONE, EVERYWHERE = {"joined": True}, {"alone": True}, {"everywhere": True}
-CHAINED = {"joined": True, "chained": True}
-LONG = {**CHAINED, "held": HELD}
-ALL_BESIDE = {**LONG, "beside": True}
 
 
 @lru_cache(maxsize=512)
@@ -95,9 +90,7 @@ def kernels_of(
     taken = frozenset(spec.name for phase in phases for spec in phase.program.tensors)
     for phase in phases:
         first = len(found) if len(phases) > 1 else None
-        more = () if residence == USUAL else (LONG,)
-        more = (ALL_BESIDE,) if residence.startswith(BESIDE) else more
-        ways: tuple[Mapping[str, Any], ...] = (*more, CHAINED, JOINED, {}, ALONE, EVERYWHERE)
+        ways = ways_of(residence != USUAL, residence.startswith(BESIDE))
         kernels: tuple[AnyKernel, ...] = ()
         if engine == FORMED:
             with suppress(UsageError):  # a phase in which nothing is formed
@@ -110,7 +103,7 @@ def kernels_of(
 
 def _phase_kernels(
     program: Program, phase: Phase, first: int | None, taken: frozenset[str], hardware: Hardware,
-    engine: str, ways: tuple[Mapping[str, Any], ...],
+    engine: str, ways: tuple[Way, ...],
 ) -> tuple[AnyKernel, ...]:  # fmt: skip
     """The kernels of one phase, cut in the first of `ways` that has a kernel for each part.
 

@@ -7,13 +7,29 @@ from typing import Any
 
 from ir.program import Program
 from ir.targets.cuda.build.cut import cut_program
+from ir.targets.cuda.build.products import HELD
+
+Way = Mapping[str, Any]  # arguments of `cut_program`
+JOINED: Way = {"joined": True}
+CHAINED: Way = {**JOINED, "chained": True}
+LONG: Way = {**CHAINED, "held": HELD}
+SHARING: Way = {**JOINED, "alone": True, "sharing": True}
+ALONE: Way = {"alone": True}
+EVERYWHERE: Way = {"everywhere": True}
+
+
+def ways_of(stored: bool, beside: bool) -> tuple[Way, ...]:
+    """Those of a residence: one that has values `stored` has longer sums in one kernel, too, and
+    one with outputs `beside` others has those in theirs."""
+    more = ({**LONG, "beside": True},) if beside else (LONG,) if stored else ()
+    return (*more, CHAINED, JOINED, {}, SHARING, ALONE, EVERYWHERE)
 
 
 def partitions(
-    program: Program, engine: str, taken: frozenset[str], ways: tuple[Mapping[str, Any], ...]
-) -> Iterator[tuple[Mapping[str, Any], tuple[Program, ...]]]:
-    """Parts of a program, cut in each of `ways` (arguments of `cut_program`); ahead of each those
-    with statistics of the same rows in one kernel, where there are such."""
+    program: Program, engine: str, taken: frozenset[str], ways: tuple[Way, ...]
+) -> Iterator[tuple[Way, tuple[Program, ...]]]:
+    """Parts of a program, cut in each of `ways`; ahead of each those with more of what goes through
+    memory in one kernel, where that makes fewer."""
     for way in ways:
         parts = cut_program(program, engine=engine, taken=taken, **way)
         if len(parts) > 2:

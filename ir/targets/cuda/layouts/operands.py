@@ -98,7 +98,10 @@ class OperandTile:
         return prod(points for _, points in self.pieces)
 
     def inside(self, axis: str) -> tuple[tuple[str, int], ...]:
-        """The axes that one dimension's points count, with the points from one to the next."""
+        """The axes that one dimension's points count, with the points from one to the next; a piece
+        counts its own."""
+        if axis in dict(self.pieces):
+            return ((axis, 1),)
         dimension = next(d for d in self.dimensions if (axis, 1) in d.index.terms)
         found = [(axis, dimension.factor)]
         for name, extent in dimension.whole:
