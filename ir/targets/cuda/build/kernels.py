@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 import numpy as np
 
