@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ir import Axis, Graph, Tile, cast, contract, exp, reduce
+from ir import Axis, Graph, Tile, cast, contract, exp, maximum, reduce, where
 from ir.inputs import random_inputs
 from ir.program import Program
 from ir.targets.cuda.build.kernels import kernels_of
@@ -50,3 +50,62 @@ def test_such_kernels_mean_their_program() -> None:
     for number, row in enumerate(rows):
         lowered = BACKEND.lower(program, space.schedule(row), HARDWARE)
         assert not problems(program, lowered, inputs, bounds, (0, 6, 9, 15)[number])
+
+
+def both_sides(batch: int, n: int, m: int) -> Program:
+    """A X B^T for each X of a batch: a chain whose weights do not vary along it."""
+    g = Graph("both_sides")
+    b, i, j, k, l = g.axes(b=batch, i=n, j=m, k=n, l=m)  # noqa: E741
+    half = cast(contract(g.input("X", (b, k, l), "bf16"), g.input("B", (j, l), "bf16"), l), "bf16")
+    g.output("Y", contract(g.input("A", (i, k), "bf16"), half, over=k), "bf16", (b, i, j))
+    return g.program()
+
+
+def neighbours(n: int, d: int) -> Program:
+    """A softmax of sums of one number for each side, behind a mask, as weights of rows."""
+    g = Graph("neighbours")
+    i, j, e = g.axes(i=n, j=n, e=d)
+    score = g.input("a", (i,), "f32") + g.input("c", (j,), "f32")
+    score = where(g.input("M", (i, j), "f32") < 0.5, maximum(score, 0.2 * score), -1e9)
+    weight = exp(score - reduce("max", score, over=j))
+    o = contract(cast(weight, "bf16"), g.input("X", (j, e), "bf16"), over=j)
+    g.output("O", o / reduce("sum", weight, over=j), "bf16", (i, e))
+    return g.program()
+
+
+def mixed(n: int, e: int, p: int, d: int) -> Program:
+    """Rows over two axes that lie behind one another, normalised over both, times a matrix."""
+    g = Graph("mixed")
+    i, ee, pp, dd = g.axes(i=n, e=e, p=p, d=d)
+    score = g.input("S", (i, ee, pp), "f32")
+    weight = exp(score - reduce("max", score, over=(ee, pp)))
+    own, y = g.input("P", (i, ee, pp), "bf16"), g.input("Y", (dd, ee, pp), "bf16")
+    o = contract(own, y, over=(ee, pp)) / reduce("sum", weight, over=(ee, pp))
+    g.output("O", o, "bf16", (i, dd))
+    return g.program()
+
+
+CASES = {
+    "chain along a batch": (both_sides(3, 64, 64), 1), "both statistics": (neighbours(256, 64), 2),
+    "axes as one": (mixed(128, 16, 16, 64), 2),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++)")
+@pytest.mark.parametrize("name", CASES)
+def test_few_kernels_that_mean_their_program(name: str) -> None:
+    program, most = CASES[name]
+    counts = {
+        engine: len(kernels_of(program, HARDWARE, engine)) for engine in ("wgmma", "wgmma_rs")
+    }
+    assert min(counts.values()) <= most
+    inputs = random_inputs(program, np.random.default_rng(1))
+    bounds = bounds_of(program, inputs)
+    space = BACKEND.space(program, HARDWARE)
+    rows = [
+        *space.seed_rows(np.random.default_rng(0))[:4],
+        *space.sample(np.random.default_rng(2), 4),
+    ]
+    for number, row in enumerate(rows):
+        lowered = BACKEND.lower(program, space.schedule(row), HARDWARE)
+        assert not problems(program, lowered, inputs, bounds, (0, 6, 9, 15)[number % 4])

@@ -17,6 +17,7 @@ from ir.kernel import Argument, Kernel
 from ir.ops.map import Map
 from ir.phases import Phase
 from ir.program import Program
+from ir.rewrite.joining import joined_axes
 from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
@@ -227,11 +228,15 @@ def _kernel(
 
 @lru_cache(maxsize=1024)
 def _tensor_kernel(part: Program, mark: str, hardware: Hardware, engine: str) -> AnyKernel | None:
-    """The kernel on tensor cores, if there is one: ways to cut a program have parts in common."""
+    """The kernel on tensor cores, if there is one: ways to cut a program have parts in common. Axes
+    that lie behind one another are one where they are refused as several."""
+    kind = KINDS[engine]
+    assert kind is not FormedKernel
     with suppress(Refusal):
-        kind = KINDS[engine]
-        assert kind is not FormedKernel
         return _with_schedules(kind(part, mark, hardware))
+    joined = joined_axes(part) if has_products(part) else part
+    with suppress(Refusal):
+        return _with_schedules(kind(joined, mark, hardware)) if joined != part else None
     return None
 
 

@@ -205,6 +205,7 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
     outer = [_walked_along(p, folded) for p in outer]
     outer = [_with_rows(p, outer[0].rows) for p in outer]
     apart = _columns_apart(program, outer[0]) if inner else _columns_beside(program, outer[0])
+    apart += _rows_beside(outer[0], inner)
     apart = tuple(dict.fromkeys((*apart, *_left_out(program, found.values()))))
     outer = [_batched(p, apart) for p in outer]
     inner = [_with_rows(_batched(p, outer[0].batch), outer[0].rows) for p in inner]
@@ -324,6 +325,14 @@ def _columns_apart(program: Program, product: Product) -> tuple[str, ...]:
     while count < len(columns) - 1 and volume(program, columns[count:]) > WIDEST:
         count += 1
     return columns[:count]
+
+
+def _rows_beside(outer: Product, inner: list[Product]) -> tuple[str, ...]:
+    """Rows of a chain's last product that those of its inner ones vary along which are walked: a
+    block has one point of them."""
+    sides = [side for product in inner for side in (product.rows, product.columns)]
+    walked = [side for side in sides if {*outer.over} & {*side}]
+    return tuple(axis for axis in outer.rows if any(axis in side for side in walked))
 
 
 def _columns_beside(program: Program, product: Product) -> tuple[str, ...]:

@@ -94,4 +94,5 @@ def _part_of(program: Program, node: int, known: set[int]) -> _Part:
         pending.extend(program.nodes[here].args)
     whole = {*program.nodes[node].axes, *over}
     rows = frozenset(x for x in reads | loads if {*program.nodes[x].axes} == whole)
+    rows = rows or frozenset(loads)  # rows that are made of what has fewer axes
     return _Part(frozenset(reads), rows, frozenset(over), plain and bool(over))

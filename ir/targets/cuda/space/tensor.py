@@ -52,6 +52,7 @@ from ir.targets.cuda.space.tensor_streams import LARGE, TensorStreams
 from ir.targets.cuda.space.tensor_tiles import CLUSTERS
 
 RASTERS = (*BANDS, "hilbert", *PATCHES)
+PROBES = 12  # seeds of which one has to be lowered
 STORED = ("bf16", "f16", "tf32", "f32", "i32")  # outputs that TMA may write
 
 
@@ -81,10 +82,14 @@ class TensorKernel(TensorStreams):
         return Space("cuda", tuple(self.decisions()), rules, seeds)
 
     def _probe(self) -> None:
-        """Refusal if no seed can be lowered; those that are not legal are tried if none is."""
+        """Refusal if no seed can be lowered; if none is legal those are tried that are mended, then
+        as they are."""
         rows, problem = self.alone.seed_matrix, ""
         legal = rows[self.alone.legal(rows)]
-        for row in legal if len(legal) else rows:
+        if not len(legal):
+            legal = self.alone.seed_rows(np.random.default_rng(0))
+        tried = legal if len(legal) else rows
+        for row in tried[:: -(-len(tried) // PROBES) or 1]:
             pairs = zip(self.alone.decisions, row.tolist(), strict=True)
             try:
                 self.lower({one.name: one.domain[code] for one, code in pairs}, "probe")
