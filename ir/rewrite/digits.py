@@ -18,6 +18,8 @@ from ir.errors import ProgramError
 from ir.ops.base import Op, Scope
 from ir.ops.load import Index, Load
 from ir.ops.map import Constant, Iota, Map
+from ir.ops.read import Read
+from ir.ops.scatter import Scatter
 from ir.program import Node, Program
 from ir.rewrite.graft import copy_node, graft
 from ir.rewrite.parting import cut
@@ -72,9 +74,16 @@ def digits(program: Program) -> Program:
 
 
 def is_computed(program: Program, position: int) -> bool:
-    """Whether a load has an index that is computed of nothing but coordinates."""
-    node = program.nodes[position]
-    return isinstance(node.op, Load) and not _of_coordinates(program).isdisjoint(node.args)
+    """Whether a value is read, or sent, by an index that is computed of nothing but coordinates."""
+    return not _of_coordinates(program).isdisjoint(_indices(program.nodes[position]))
+
+
+def _indices(node: Node) -> tuple[int, ...]:
+    """The computed indices of what reads a tensor or a value, or sends one."""
+    op = node.op
+    if isinstance(op, Load | Read | Scatter):
+        return tuple(node.args[one.gather] for one in op.index if one.gather is not None)
+    return ()
 
 
 @lru_cache(maxsize=1024)
@@ -101,13 +110,7 @@ def _apart(program: Program) -> Iterator[Program]:
 
 def _asked(program: Program, sums: Mapping[int, Sum]) -> Iterator[tuple[str, int]]:
     """Axes by whose digits indices are computed, and how many points the last digit has."""
-    pending = [
-        node.args[index.gather]
-        for node in program.nodes
-        if isinstance(node.op, Load)
-        for index in node.op.index
-        if index.gather is not None
-    ]
+    pending = [index for node in program.nodes for index in _indices(node)]
     seen = set[int]()
     while pending:
         position = pending.pop()
@@ -216,9 +219,7 @@ def _plain(program: Program) -> Program:
     taken out of quotients and rests as far as they are multiples."""
     sums = _sums(program)
     carried = _carried(program, sums)
-    indices = any(
-        arg in sums for node in program.nodes if isinstance(node.op, Load) for arg in node.args
-    )
+    indices = any(arg in sums for node in program.nodes for arg in _indices(node))
     if not indices and not carried and not any(map(partial(_divisor, program), sums)):
         return program
     graph = graft(program)
@@ -228,8 +229,8 @@ def _plain(program: Program) -> Program:
             made[position] = _tile(graph, sums[position])
         elif position in carried:
             made[position] = _computed(graph, node.op, carried[position])
-        elif isinstance(node.op, Load):
-            op, args = _indexed(node.op, node.args, sums)
+        elif isinstance(node.op, Load | Read | Scatter):
+            op, args = _indexed(node.op, node, sums)
             made[position] = graph.add(op, *(made[arg] for arg in args))
         else:
             made[position] = copy_node(graph, program, position, [made[arg] for arg in node.args])
@@ -264,10 +265,12 @@ def _computed(graph: Graph, op: Op, left: _Left) -> Tile:
 
 
 def _indexed(
-    op: Load, args: tuple[int, ...], sums: Mapping[int, Sum]
-) -> tuple[Load, tuple[int, ...]]:
-    """A load with sums among its computed indices as terms."""
-    kept = tuple(number for number, arg in enumerate(args) if arg not in sums)
+    op: Load | Read | Scatter, node: Node, sums: Mapping[int, Sum]
+) -> tuple[Op, tuple[int, ...]]:
+    """What reads or sends, with sums among its computed indices as terms."""
+    first = 0 if isinstance(op, Load) else 1  # of the arguments that are indices
+    places = range(first, len(node.args))
+    kept = (*range(first), *(number for number in places if node.args[number] not in sums))
     index = []
     for one in op.index:
         if one.gather is None:
@@ -275,9 +278,9 @@ def _indexed(
         elif one.gather in kept:
             index.append(replace(one, gather=kept.index(one.gather)))
         else:
-            own = Sum(dict(one.terms), one.constant).plus(sums[args[one.gather]])
+            own = Sum(dict(one.terms), one.constant).plus(sums[node.args[one.gather]])
             index.append(Index(tuple(own.terms.items()), own.constant))
-    return replace(op, index=tuple(index)), tuple(args[number] for number in kept)
+    return replace(op, index=tuple(index)), tuple(node.args[number] for number in kept)
 
 
 def _tile(graph: Graph, value: Sum) -> Tile:

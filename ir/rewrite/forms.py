@@ -24,7 +24,7 @@ from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.ops.store import Store
 from ir.program import Node, Program
-from ir.rewrite import block_masks, diagonal, digits, keyed, narrowing, scanned
+from ir.rewrite import block_masks, diagonal, digits, keyed, narrowing, rereading, scanned
 from ir.rewrite.canonical import canonical
 from ir.rewrite.chunks import NAME, WHY, chunked
 from ir.rewrite.graft import copy_node, graft
@@ -220,7 +220,7 @@ class _Search:
         if own or not (form.family or self.chunks):
             for name, node, program in chunked(form.program):
                 yield Step(name, node), True, program  # differences of sums up to two points
-        for whole in (keyed, scanned):
+        for whole in (keyed, scanned, rereading):
             if (found := whole.rewritten(form.program)) is not None:
                 yield Step(whole.NAME, found[0]), False, found[1]
         yield from rewritten(form.program)
@@ -269,7 +269,7 @@ def reason_of(step: str) -> str:
         return f"{diagonal.WHY} ({diagonal.ROUNDING})"
     if step == block_masks.NAME:
         return f"{block_masks.WHY} ({block_masks.ROUNDING})"
-    for one in (digits, keyed, scanned, narrowing):
+    for one in (digits, keyed, scanned, rereading, narrowing):
         if step == one.NAME:
             return f"{one.WHY} ({one.ROUNDING})"
     return next(f"{rule.why} ({rule.rounding})" for rule in RULES if rule.name == step)
@@ -321,7 +321,10 @@ def work_of(program: Program, rates: Rates) -> Work:
         types = [program.nodes[arg].type for arg in node.args]
         operations = node.op.flops(types, node.type, program.scope)
         if digits.is_computed(program, position):
-            seconds += GATHERED * volume(program.scope, node.axes) / rates.other
+            points = max(
+                volume(program.scope, axes) for axes in (node.axes, *(t.axes for t in types))
+            )
+            seconds += GATHERED * points / rates.other
         if position in steps:
             seconds += STEPPING * operations / rates.other
         elif isinstance(node.op, Contract):
@@ -335,6 +338,7 @@ def work_of(program: Program, rates: Rates) -> Work:
             # another sum reads what this one leaves
             size = volume(program.scope, node.axes) * dtype_of(node.dtype).bytes
             seconds += (4 if position in folded else 2) * size / rates.bytes
+    seconds += _written_for_reads(program) / rates.bytes
     operands = {
         inner
         for position, node in enumerate(program.nodes)
@@ -344,6 +348,18 @@ def work_of(program: Program, rates: Rates) -> Work:
         for inner in _made_of(program, arg)
     }  # fmt: skip
     return Work(seconds, len(operands))
+
+
+def _written_for_reads(program: Program) -> int:
+    """Bytes of tiles that are whole in memory because they are read at other points, there and
+    back, where reads could make them."""
+    found = {rereading.through_memory(program, p) for p in range(len(program.nodes))} - {None}
+    sizes = (
+        volume(program.scope, program.nodes[p].axes) * dtype_of(program.nodes[p].dtype).bytes
+        for p in found
+        if p is not None
+    )
+    return 2 * sum(sizes)
 
 
 def _is_added_up(program: Program, product: int) -> bool:

@@ -15,12 +15,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ir.axes import Axis
 from ir.builder import Graph, cast, contract, where
-from ir.dtypes import dtype_of, holds, is_float
+from ir.dtypes import dtype_of, holds, is_float, rounded
 from ir.functions import bitcast
 from ir.ops.base import volume
 from ir.ops.map import Cast, Constant, Map
+from ir.ops.read import Read
 from ir.ops.reduce import Contract
 from ir.program import Program
 from ir.rewrite.cutting import fresh
@@ -34,6 +37,7 @@ PART, BITS = "bf16", 8  # the type of parts, and what one of them holds
 WIDE = "f32"
 LARGEST = 3.3895e38  # of the parts' type
 LONGEST = 16384  # points of a sum: of longer ones tensor cores lose more than a sum in f32 does
+CHOICES = ("max", "min", "neg", "abs", "where")  # functions that give one of their numbers
 LAST = 2  # places, each of 8 bits, down to which products count
 
 Pairs = tuple[tuple[int, int], ...]
@@ -93,27 +97,86 @@ def narrowed(program: Program) -> Narrowed | None:
 
 
 def unwidened(program: Program) -> Program:
-    """The program with products of factors as they were before casts that change no number, where
-    both are of one narrow type then."""
-    plain = {n: found for n in range(len(program.nodes)) if (found := _before_casts(program, n))}
+    """The program with products of factors as they were before casts that change no number, or cast
+    back to what all their numbers are of, where both are of one narrow type then."""
+    kinds = _kinds(program)
+    plain = {n: found for n in range(len(program.nodes)) if (found := _narrow(program, n, kinds))}
     if not plain:
         return program
     graph, made = graft(program), list[Tile]()
     for position, node in enumerate(program.nodes):
-        args = [made[arg] for arg in plain.get(position, node.args)]
+        args, dtype = [made[arg] for arg in node.args], ""
+        if position in plain:
+            dtype, factors = plain[position]
+            args = [made[arg] for arg in factors]
+        args = [cast(arg, dtype) if dtype and arg.dtype != dtype else arg for arg in args]
         made.append(copy_node(graph, program, position, args))
     return graph.program()
 
 
-def _before_casts(program: Program, position: int) -> tuple[int, ...]:
-    """The factors of a product before such casts; none if they stay."""
+def _narrow(
+    program: Program, position: int, kinds: Sequence[_Kind | None]
+) -> tuple[str, tuple[int, ...]] | None:
+    """The narrow type of which both factors of a product are, and the factors before casts; None if
+    they stay."""
     node = program.nodes[position]
     if not isinstance(node.op, Contract) or node.dtype != WIDE:
-        return ()
+        return None
     found = tuple(_before_cast(program, arg) for arg in node.args)
-    types = {program.nodes[factor].dtype for factor in found}
+    types = {kind.dtype if (kind := kinds[factor]) else "" for factor in found}
     (least, *others) = types
-    return found if found != node.args and not others and dtype_of(least).bits <= BITS * 2 else ()
+    if not least or others or all(program.nodes[arg].dtype == least for arg in node.args):
+        return None
+    return least, found
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """The narrow type that has all numbers of a value; of constants none yet, but the numbers."""
+
+    dtype: str
+    numbers: frozenset[float] = frozenset()
+
+    def beside(self, other: _Kind) -> _Kind | None:
+        """Of numbers of either."""
+        dtype, numbers = self.dtype or other.dtype, self.numbers | other.numbers
+        if {self.dtype, other.dtype} - {"", dtype}:
+            return None
+        if dtype and any(not _is_of(number, dtype) for number in numbers):
+            return None
+        return _Kind(dtype, frozenset() if dtype else numbers)
+
+
+def _is_of(number: float, dtype: str) -> bool:
+    with np.errstate(over="ignore"):
+        return bool(rounded(np.array([number]), dtype)[0] == number)
+
+
+def _kinds(program: Program) -> list[_Kind | None]:
+    """The narrow types of values that are made of numbers of such a type and choose among them."""
+    found: list[_Kind | None] = []
+    for node in program.nodes:
+        kind = _Kind(node.dtype) if _is_narrow(node.dtype) else None
+        op, values = node.op, [found[arg] for arg in node.args]
+        if isinstance(op, Constant) and is_float(node.dtype):
+            kind = _Kind("", frozenset((float(op.value),)))
+        elif kind is None and isinstance(op, Cast) and is_float(node.dtype):
+            (kind,) = values
+            kind = kind if kind is not None and kind.dtype else None
+        elif kind is None and isinstance(op, Read):
+            kind = values[0]
+            if kind is not None and op.fill is not None:
+                kind = kind.beside(_Kind("", frozenset((op.fill,))))
+        elif kind is None and isinstance(op, Map) and op.function in CHOICES:
+            kind, *others = values[1:] if op.function == "where" else values
+            for other in others:
+                kind = kind.beside(other) if kind is not None and other is not None else None
+        found.append(kind)
+    return found
+
+
+def _is_narrow(dtype: str) -> bool:
+    return is_float(dtype) and dtype_of(dtype).bits <= BITS * 2
 
 
 def _before_cast(program: Program, position: int) -> int:

@@ -37,7 +37,7 @@ from ir.targets.cuda.build.products import (
     summed_order,
     volume,
 )
-from ir.targets.cuda.layouts.operands import operand_tile
+from ir.targets.cuda.layouts.operands import index_axes, operand_tile
 from ir.targets.cuda.layouts.words import word_order
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 
@@ -459,6 +459,8 @@ def _check_summed(program: Program, product: Product) -> None:
         own = memory_order(program, operand, tuple(a for a in axes if program.axes[a] > 1))
         if own == order:
             continue
+        if any(index_axes(program, one) for one in (product.a, product.b)):
+            raise Refusal("inner", f"operands go through {product.over} by a list")
         meet = own == tuple(a for a in order if a in own) and own[-1:] == order[-1:]
         if not meet or program.axes[order[-1]] % step:
             raise Refusal("inner", f"operands go through {product.over} in ways that do not meet")

@@ -175,8 +175,11 @@ def shifted(name: str, offset: int) -> str:
 
 
 def _summed(plan: Plan, product: Product) -> tuple[tuple[str, int], ...]:
-    """The axes that a block of a product sums where they are several, with their points, outermost
-    first."""
+    """The axes that a block of a product sums, with their points, outermost first, where a factor
+    lacks some: others count all of their own, one line after the other."""
+    tiled = {axis for axis in product.over if plan.tiles[axis] > 1}
+    nodes = plan.program.nodes
+    if all(tiled <= {*nodes[x].axes} for x in (product.a, product.b)):
+        return ()
     order = summed_order(plan.program, product)
-    found = tuple((axis, plan.tiles[axis]) for axis in order if plan.tiles[axis] > 1)
-    return found if len(found) > 1 else ()
+    return tuple((axis, plan.tiles[axis]) for axis in order if axis in tiled)
