@@ -11,6 +11,7 @@ import pytest
 from ir import Graph, contract
 from ir.inputs import random_inputs
 from ir.program import Program
+from ir.space import Space
 from ir.targets.cuda.build.kernels import kernels_of
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
@@ -63,11 +64,16 @@ def test_operands_whose_neighbours_are_of_other_batches_are_copied_first(engine:
     assert kernels[2].kind == {"wgmma": "tensor", "mma": "mma"}[engine]
 
 
-def test_what_an_engine_refuses_is_left_to_the_other_tensor_cores() -> None:
-    """Rows along two axes that are neighbours in no order that wgmma's tiles have."""
+def test_seeds_of_which_none_is_legal_are_mended() -> None:
+    """Rows along two axes that are neighbours in no order that tiles of powers of two have."""
     g = Graph("outer")
     s, i, j, c, d = g.axes(s=64, i=40, j=48, c=24, d=24)
     a, b = g.input("A", (s, i, c), "bf16"), g.input("B", (s, j, d), "bf16")
     g.output("Y", contract(a, b, over=s), "bf16", (i, j, c, d))
     program = g.program()
-    assert [kernel.kind for kernel in kernels_of(program, HARDWARE, "wgmma")] == ["mma"]
+    (kernel,) = kernels_of(program, HARDWARE, "wgmma")
+    assert kernel.kind == "tensor"
+    alone = Space(
+        "cuda", tuple(kernel.decisions()), tuple(kernel.constraints()), tuple(kernel.seeds())
+    )
+    assert not alone.legal(alone.seed_matrix).any()

@@ -176,10 +176,11 @@ def test_scalars_have_a_kernel(hardware: Hardware) -> None:
     lowered(CUDA, program, hardware, CUDA.space(program, hardware), 2)
 
 
-def test_a_chain_of_products_over_other_rows_is_cut() -> None:
-    """wgmma keeps the rows of a chain; where they differ, another engine has two kernels."""
+def test_a_chain_of_products_over_other_rows_is_one_kernel() -> None:
+    """wgmma keeps the rows of a chain; where they differ, a block has one point of the others."""
     program = unforeseen.kronecker.build(m=32, a=16, b=16, dtype="bf16")
-    assert CUDA.space(program, HOPPER).decision("engine").domain == ("mma", "fma")
+    assert CUDA.space(program, HOPPER).decision("engine").domain == ("wgmma", "fma")
+    assert len(kernels_of(program, HOPPER, "wgmma")) == 1
 
 
 def test_operands_are_walked_in_one_order() -> None:
