@@ -96,6 +96,25 @@ def seeded(space: Space, rng: np.random.Generator, matrix: Matrix) -> Matrix:
     return matrix
 
 
+def ready(space: Space, rng: np.random.Generator, matrix: Matrix) -> Matrix:
+    """The seeds that are legal as they are; those of a branch that has none are made legal."""
+    if not space.shape.governing:
+        legal = matrix[space.legal(matrix)]
+        if len(legal) or not len(matrix):
+            return legal
+        made = seeded(space, rng, matrix)
+        return made[space.legal(made)]
+    found, places = [matrix[:0]], [np.empty(0, np.intp)]
+    codes = matrix[:, space.shape.governing[0]]
+    for code, branch in enumerate(space.branches):
+        here = np.flatnonzero(codes == code)
+        if here.size:
+            found.append(ready(branch, rng, matrix[here]))
+            places.append(np.full(len(found[-1]), here[0]))
+    order = np.argsort(np.concatenate(places), kind="stable")
+    return np.concatenate(found)[order]
+
+
 def mended(space: Space, children: Matrix, parents: Matrix) -> Matrix:
     """Children of legal `parents` that have of them the parts which they have wrong.
 

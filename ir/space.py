@@ -438,6 +438,11 @@ class Space:
         matrix = drawing.seeded(self, rng, self.seed_matrix)
         return matrix[self.legal(matrix)]
 
+    def ready_seeds(self, rng: np.random.Generator) -> Matrix:
+        """The seeds that are legal as they are, in their order; of a branch that has none those
+        that can be mended, which takes a while."""
+        return drawing.ready(self, rng, self.seed_matrix)
+
     @property
     def seed_matrix(self) -> Matrix:
         """The seeds as rows, legal or not."""

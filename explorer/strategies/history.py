@@ -194,27 +194,42 @@ class SeedQueue:
         self._history = history
         self._given = matrix[space.legal(matrix)][:most]
         self._rng, self._wanted = rng, own
+        self._all = False  # whether those that had to be mended are among what is left
 
     @cached_property
     def own(self) -> Matrix:
-        """The space's own in their order, made when they may have a turn: it takes a while."""
+        """The space's own that are legal as they are, in their order, made when they may have a
+        turn: it takes a while."""
         space = self._history.space
-        return first_rows(space, space.seed_rows(self._rng)) if self._wanted else self._given[:0]
+        return first_rows(space, space.ready_seeds(self._rng)) if self._wanted else self._given[:0]
 
     @cached_property
     def _own(self) -> Matrix:
         """Of these, what is left."""
         return self.own
 
+    @cached_property
+    def _mended(self) -> Matrix:
+        """All of the space's own, made legal where they can be, which takes longer."""
+        space = self._history.space
+        return first_rows(space, space.seed_rows(self._rng)) if self._wanted else self._given[:0]
+
     def take(self, count: int, own: int | None = None) -> Matrix:
-        """Up to `count` seeds that have not been measured yet, `own` of the space's at most."""
+        """Up to `count` seeds that have not been measured yet, `own` of the space's at most: first
+        those that need not be mended."""
         given = self._history.new(self._given)  # whatever is thought of them
-        rest = self._history.new(np.concatenate([given, self._own]))[len(given) :]
-        mine = self._history.fresh(rest)
         seats = max(0, count - len(given))
         seats = seats if own is None else min(own, seats)
+        mine = self._fresh(given, self._own)
+        if len(mine) < seats and not self._all:
+            self._all, mine = True, self._fresh(given, self._mended)
         self._given, self._own = given[count:], mine[seats:]
         return np.concatenate([given[:count], mine[:seats]])
+
+    def _fresh(self, given: Matrix, own: Matrix) -> Matrix:
+        """Those of the space's own that are neither known nor given."""
+        rest = self._history.new(np.concatenate([given, own]))[len(given) :]
+        return self._history.fresh(rest)
 
 
 class Strangers:

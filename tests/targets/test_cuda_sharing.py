@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ir import Axis, Graph, Tile, cast, contract, exp, maximum, reduce, where
+from ir import Axis, Graph, Tile, cast, contract, exp, maximum, reduce, rsqrt, where
 from ir.inputs import random_inputs
 from ir.program import Program
 from ir.targets.cuda.build.kernels import kernels_of
@@ -85,7 +85,22 @@ def mixed(n: int, e: int, p: int, d: int) -> Program:
     return g.program()
 
 
+def cosines(n: int, d: int) -> Program:
+    """Attention by cosines: both lengths are divided by behind the product."""
+    g = Graph("cosines")
+    i, j, dd, e = g.axes(i=n, j=n, d=d, e=d)
+    q, k = g.input("Q", (i, dd), "bf16"), g.input("K", (j, dd), "bf16")
+    squares = (reduce("sum", cast(x, "f32") * cast(x, "f32"), over=dd) + 1e-6 for x in (q, k))
+    one, other = (rsqrt(square) for square in squares)
+    score = contract(q, k, over=dd) * one * other * 8.0
+    weight = exp(score - reduce("max", score, over=j))
+    o = contract(cast(weight, "bf16"), g.input("V", (j, e), "bf16"), over=j)
+    g.output("O", o / reduce("sum", weight, over=j), "bf16", (i, e))
+    return g.program()
+
+
 CASES = {
+    "scores behind lengths": (cosines(256, 64), 3),
     "chain along a batch": (both_sides(3, 64, 64), 1), "both statistics": (neighbours(256, 64), 2),
     "axes as one": (mixed(128, 16, 16, 64), 2),
 }  # fmt: skip

@@ -41,14 +41,15 @@ def by_epilogues(program: Program, nodes: Iterable[int]) -> list[list[int]]:
 
 
 def shares_product(program: Program, node: int, others: Iterable[int]) -> bool:
-    """Whether a value is made of a product for tensor cores that one of `others` is made of."""
+    """Whether a value is made of a product for tensor cores that is one of `others`, or that one of
+    them is made of."""
 
-    def inner(one: int) -> set[int]:
+    def products(one: int) -> set[int]:
         behind = program.behind([one], lambda _: False)
-        return {n for n in behind if n != one and is_for_tensor_cores(program, n)}
+        return {n for n in behind if is_for_tensor_cores(program, n)}
 
-    own = inner(node)
-    return any(own & inner(other) for other in others)
+    own = products(node) - {node}
+    return any(own & products(other) for other in others)
 
 
 def _reduced_beside(program: Program, node: int, groups: Groups) -> int | None:
