@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ir.plain.code import Assign, Call, Convert, Element, Let, Loop, Name, Scalar
 
+EXTREMES = ("max", "min")  # which may have what they begin with in every part
+
 
 def is_sum(loop: Loop) -> bool:
     """Whether iterations only add to variables of floats, each by what it finds itself."""
@@ -15,10 +17,21 @@ def is_sum(loop: Loop) -> bool:
     )  # fmt: skip
 
 
-def _adds(s: Assign, sums: set[str]) -> bool:
+def is_combined(loop: Loop) -> bool:
+    """The same, where variables may also become the larger, or the smaller, of themselves and what
+    an iteration finds."""
+    sums = {s.name.name for s in loop.body if isinstance(s, Assign)}
+    return bool(sums) and all(
+        (isinstance(s, Let) and not sums & {*names_of(s.value)})
+        or (isinstance(s, Assign) and _adds(s, sums, ("add", *EXTREMES)))
+        for s in loop.body
+    )  # fmt: skip
+
+
+def _adds(s: Assign, sums: set[str], functions: tuple[str, ...] = ("add",)) -> bool:
     value = s.value
     return (
-        isinstance(value, Call) and value.function == "add" and value.args[0] == s.name
+        isinstance(value, Call) and value.function in functions and value.args[0] == s.name
         and s.name.dtype in ("f32", "f64") and not sums & {*names_of(value.args[1])}
     )  # fmt: skip
 

@@ -34,7 +34,7 @@ from ir.plain.jammed import can_jam, jammed, renamed
 from ir.plain.meetings import Access, Order, accesses_here, accesses_of, anywhere
 from ir.plain.products import products_of
 from ir.plain.scalars import merged, replaced
-from ir.plain.sums import is_sum
+from ir.plain.sums import is_combined
 from ir.targets.cuda.grid.merging import ARRIVALS
 from ir.targets.cuda.plain.plain_ahead import ask_ahead
 from ir.targets.cuda.plain.plain_fold import SharedFold
@@ -90,6 +90,7 @@ class PlainText:
         self.unrolled = frozenset() if group else loops_of_registers(kernel)
         self.run_length = run  # iterations of a fold of its own that a thread loads at a time
         self.fetch = fetch  # ask memory for what later steps of such a loop read
+        self.sharing = 1  # lanes that share the sums of an iteration that is being written
         self.steps = steps  # of a loop whose reads a thread makes before the first of them
 
     def run(self, statements: Sequence[Statement], together: bool | None = None) -> None:
@@ -115,11 +116,12 @@ class PlainText:
             case Claim():
                 place = f"{self.names[statement.array]}[{self.scalars.text(statement.index)}]"
                 self.declare(statement.name, f"tw_claim(&{place})", constant=True)
-            case If():
-                self._if(statement, together)
-            case Between():
-                with self._walk(statement, together):
-                    self.run(statement.body, together)
+            case If() | Between():
+                sharing, self.sharing = self.sharing, 1  # lanes of others may not come here
+                self._sometimes(statement, together)
+                self.sharing = sharing
+            case Loop() if self.sharing > 1 and is_combined(statement):
+                SharedSum(self, statement, self.sharing).write()
             case Loop() if self.steps > 1 and not together and waits_of(self.kernel, statement):
                 HeldLoop(self, statement, self.steps, self.fetch).write()
             case Loop():
@@ -135,6 +137,13 @@ class PlainText:
                 self._spread(statement, together)
             case Accumulate():
                 self._fold(statement, together)
+
+    def _sometimes(self, statement: If | Between, together: bool) -> None:
+        if isinstance(statement, If):
+            self._if(statement, together)
+            return
+        with self._walk(statement, together):
+            self.run(statement.body, together)
 
     def declare(self, name: Name, text: str, constant: bool = False) -> None:
         kind = scalars.register_type(name.dtype)
@@ -294,11 +303,10 @@ class PlainText:
             self.coordinates(variables, at, known)
         writes = [s for s in spread.body if isinstance(s, Write)]
         held: list[list[tuple[Write, str]]] = []
+        self.sharing = share
         for s in jammed([s for s in spread.body if not isinstance(s, Write)], turns):
-            if share > 1 and isinstance(s, Loop) and is_sum(s):
-                SharedSum(self, s, share).write()
-            else:
-                self._statement(s, False)
+            self._statement(s, False)
+        self.sharing = 1
         for write in writes:
             values: list[tuple[Write, str]] = []
             for turn_names in turns:

@@ -6,7 +6,7 @@ before the first of them. Knows which elements those are, and their text.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,11 +25,12 @@ from ir.plain.code import (
     PlainKernel,
     Scalar,
     Spread,
+    Statement,
     Write,
 )
 from ir.plain.jammed import can_jam, scalar
 from ir.plain.strides import Walk, elements
-from ir.plain.sums import is_sum, names_of
+from ir.plain.sums import EXTREMES, is_combined, names_of
 from ir.targets.cuda.text import scalars
 
 if TYPE_CHECKING:
@@ -153,14 +154,33 @@ def shares(kernel: PlainKernel, spread: Spread) -> bool:
     they read of tensors lies side by side along them."""
     if not can_jam(spread):
         return False
-    zeros = {
-        s.name.name for s in spread.body
-        if isinstance(s, Let) and isinstance(s.value, Number) and s.value.value == 0
-    }  # fmt: skip
-    loops = [s for s in spread.body if isinstance(s, Loop) and is_sum(s)]
-    begun = {s.name.name for loop in loops for s in loop.body if isinstance(s, Assign)}
-    long = any(loop.extent >= LONG for loop in loops)
-    return long and begun <= zeros and all(_reads_rows(kernel, loop) for loop in loops)
+    loops = list(_sums(spread.body))
+    long = any(loop.extent >= LONG for loop, _ in loops)
+    apart = all(_begins(loop, before) and _reads_rows(kernel, loop) for loop, before in loops)
+    return long and apart
+
+
+def _sums(body: Sequence[Statement]) -> Iterator[tuple[Loop, Sequence[Statement]]]:
+    """Loops that add up, in others too, and what comes before each in the same one."""
+    for place, statement in enumerate(body):
+        if isinstance(statement, Loop):
+            if is_combined(statement):
+                yield statement, body[:place]
+            else:
+                yield from _sums(statement.body)
+
+
+def _begins(loop: Loop, before: Sequence[Statement]) -> bool:
+    """Whether what a loop adds to begins right before it, with nothing; the largest and smallest
+    with anything."""
+    begun = {s.name.name: s.value for s in before if isinstance(s, Let)}
+    return all(
+        (value := begun.get(s.name.name)) is not None
+        and isinstance(s.value, Call)
+        and (s.value.function in EXTREMES or (isinstance(value, Number) and value.value == 0))
+        for s in loop.body
+        if isinstance(s, Assign)
+    )
 
 
 def _reads_rows(kernel: PlainKernel, loop: Loop) -> bool:
@@ -190,7 +210,11 @@ class SharedSum:
                 text.run(loop.body, False)
         for s in loop.body:
             if isinstance(s, Assign):
+                assert isinstance(s.value, Call)
                 name, mask = text.names[s.name.name], 1
                 while mask < self.share:
-                    w.line(f"{name} += tw_shuffle_{s.name.dtype}({name}, {mask});")
+                    other = Name(text.names.new("other"), s.name.dtype)
+                    text.declare(other, f"tw_shuffle_{s.name.dtype}({name}, {mask})", constant=True)
+                    both = Call(s.value.function, (s.name, other), s.name.dtype)
+                    w.line(f"{name} = {text.scalars.given(both, s.name.dtype)};")
                     mask *= 2
