@@ -8,7 +8,8 @@ schedule and no target.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +37,7 @@ from ir.shifts import unfelt
 from ir.steps import first_state, next_state
 
 PIECE = 8 << 20  # bytes that one intermediate of one piece may take
+MANY, LITTLE = 256, 1 << 16  # steps, and elements that each computes, that are worth a host's time
 STEPS = 64  # of a loop, of which what no state needs is computed at once
 
 
@@ -203,8 +205,11 @@ class Evaluation:
         """What others read of a loop: the values at all its points, and the states at the end.
 
         Step after step it computes what the next state needs; what else is inside, of some steps
-        at once.
+        at once. Of little a step takes a device as long as its launches: that is done on the host.
         """
+        if self.xp is not np and self._is_short(loop):
+            found = {p: carried(tile, self.xp.asarray) for p, tile in self._on_host(loop).items()}
+            return found
         states = {b: first_state(self, b) for b, _ in loop.states}
         nodes, steps = self.program.nodes, len(self.coordinates[loop.axis])
         reads = read_outside(self.program, loop)
@@ -226,6 +231,18 @@ class Evaluation:
         if not steps:  # whose values have no element
             return ends | {position: self._found(position) for position in reads}
         return ends | {p: joined(found[p], loop.axis, nodes[p].axes, self.xp) for p in reads}
+
+    def _is_short(self, loop: Carried) -> bool:
+        """Whether a loop has many steps, each of few elements."""
+        nodes, steps = self.program.nodes, len(self.coordinates[loop.axis])
+        sizes = (
+            math.prod(len(self.coordinates[a]) for a in nodes[p].axes if a != loop.axis)
+            for p in loop.nodes
+        )
+        return steps >= MANY and sum(sizes) <= LITTLE
+
+    def _on_host(self, loop: Carried) -> dict[int, TileArray]:
+        return _Host(self)._step_by_step(loop)
 
     def _steps_at_once(self, axis: str, handed: Sequence[int]) -> int:
         """Of how many steps the values that are handed on are kept."""
@@ -258,6 +275,36 @@ class Evaluation:
         value = COMBINES[carry_at(self.program, member).kind].identity
         shape = tuple(len(self.coordinates[axis]) for axis in node.axes)
         return TileArray(node.axes, self.xp.full(shape, value, exact_dtype(node.dtype)))
+
+
+class _Host(Evaluation):
+    """What another evaluation knows, as arrays of numpy."""
+
+    def __init__(self, around: Evaluation) -> None:
+        super().__init__(
+            around.program, around.arrays, around.coordinates, around.block, around.model, np,
+            around.rounds, around.room,
+        )  # fmt: skip
+        self.around = around
+        self.noise = around.noise and replace(around.noise, xp=np)
+
+    @cached_property
+    def loops(self) -> dict[int, Carried]:
+        return self.around.loops
+
+    def value(self, position: int) -> TileArray:
+        if position not in self.known:
+            self.known[position] = carried(self.around.value(position), self.around.xp.asnumpy)
+        return self.known[position]
+
+
+def carried(tile: TileArray, to: Callable[[Array], Array]) -> TileArray:
+    """A tile whose arrays are elsewhere."""
+    error = tile.error
+    if error is not None:
+        amounts = (error.wide, error.spread)
+        error = Error(*(one if isinstance(one, float) else to(one) for one in amounts))
+    return TileArray(tile.axes, to(tile.array), error)
 
 
 class _Steps(Evaluation):
