@@ -208,8 +208,7 @@ class Evaluation:
         at once. Of little a step takes a device as long as its launches: that is done on the host.
         """
         if self.xp is not np and self._is_short(loop):
-            found = {p: carried(tile, self.xp.asarray) for p, tile in self._on_host(loop).items()}
-            return found
+            return {p: carried(tile, self.xp.asarray) for p, tile in self._on_host(loop).items()}
         states = {b: first_state(self, b) for b, _ in loop.states}
         nodes, steps = self.program.nodes, len(self.coordinates[loop.axis])
         reads = read_outside(self.program, loop)
