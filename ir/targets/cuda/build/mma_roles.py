@@ -15,10 +15,12 @@ from ir.targets.cuda.build.products import (
     Product,
     depends_on_reduction,
     for_tensor_cores,
+    largest_load,
     memory_order,
     product_of,
 )
 from ir.targets.cuda.build.roles import Roles
+from ir.targets.cuda.layouts.operands import index_axes
 
 OLDEST = 80  # first compute capability with mma.sync of these shapes, and with cp.async
 SINCE = {"e4m3": 89}  # types that came later
@@ -82,13 +84,21 @@ def _walk_order(
     The same whichever operand lies along the rows. Tiles are of the last one, so that those come
     first along which the operand does not vary (parts of numbers), and, where nothing is copied as
     it lies, those that are shorter than a step of the instructions: a step of three points out of
-    sixteen would be computed, stored and multiplied for nothing."""
+    sixteen would be computed, stored and multiplied for nothing. Where the operand goes by a list,
+    the last one is an axis along which lines of either lie."""
     operands = [x for product in products for x in (product.a, product.b)]
     loaded = [x for x in operands if isinstance(program.nodes[x].op, Load)]
     operand = (loaded or operands)[0]
     varies = program.nodes[operand].axes
+    lines = _lines(program, operands) if index_axes(program, operand) else set[str]()
 
-    def inward(axis: str) -> tuple[bool, bool]:
-        return axis in varies, bool(loaded) or program.axes[axis] >= STEP
+    def inward(axis: str) -> tuple[bool, bool, bool]:
+        return axis in varies, axis in lines, bool(loaded) or program.axes[axis] >= STEP
 
     return tuple(sorted(memory_order(program, operand, over), key=inward))
+
+
+def _lines(program: Program, operands: list[int]) -> set[str]:
+    """The axes along which neighbours in memory are those of an operand."""
+    ops = [largest_load(program, operand) for operand in operands]
+    return {axis for op in ops if op and op.index for axis, c in op.index[-1].terms if c == 1}
