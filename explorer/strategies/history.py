@@ -22,6 +22,7 @@ from ir.space import Matrix, Row, Space
 LOT, DEALS = 1_024, 4  # random rows drawn at once, and how often each is shown
 LOTS = 4  # made of the parts of those that were drawn
 BRANCHES = 8  # that are drawn from at a time: more take long to begin with
+LARGE = 1 << 20  # decisions of all seeds, beyond which mending them takes long to begin with
 MOST_SEEDS = 24
 MOST_PENDING = 64  # rows asked and not told that are remembered: the last ones
 MOST_ENCODED = 256  # of those, the rows that need not be made from their schedules again
@@ -194,35 +195,36 @@ class SeedQueue:
         self._history = history
         self._given = matrix[space.legal(matrix)][:most]
         self._rng, self._wanted = rng, own
-        self._all = False  # whether those that had to be mended are among what is left
+        self._mended = True  # whether seeds that had to be mended are among what is left
+        self._begun = False
 
     @cached_property
     def own(self) -> Matrix:
-        """The space's own that are legal as they are, in their order, made when they may have a
-        turn: it takes a while."""
-        space = self._history.space
-        return first_rows(space, space.ready_seeds(self._rng)) if self._wanted else self._given[:0]
+        """The space's own in their order, made when they may have a turn: it takes a while. Of a
+        large space those that are legal as they are; `take` has the others later."""
+        if not self._wanted:
+            return self._given[:0]
+        space, rng = self._history.space, self._rng
+        self._mended = space.seed_matrix.size <= LARGE
+        rows = space.seed_rows(rng) if self._mended else space.ready_seeds(rng)
+        return first_rows(space, rows)
 
     @cached_property
     def _own(self) -> Matrix:
         """Of these, what is left."""
         return self.own
 
-    @cached_property
-    def _mended(self) -> Matrix:
-        """All of the space's own, made legal where they can be, which takes longer."""
-        space = self._history.space
-        return first_rows(space, space.seed_rows(self._rng)) if self._wanted else self._given[:0]
-
     def take(self, count: int, own: int | None = None) -> Matrix:
-        """Up to `count` seeds that have not been measured yet, `own` of the space's at most: first
-        those that need not be mended."""
+        """Up to `count` seeds that have not been measured yet, `own` of the space's at most; from
+        the second time on of all that can be made legal."""
         given = self._history.new(self._given)  # whatever is thought of them
         seats = max(0, count - len(given))
         seats = seats if own is None else min(own, seats)
         mine = self._fresh(given, self._own)
-        if len(mine) < seats and not self._all:
-            self._all, mine = True, self._fresh(given, self._mended)
+        if not self._mended and seats and (self._begun or len(mine) < seats):
+            space, self._mended = self._history.space, True
+            mine = self._fresh(given, first_rows(space, space.seed_rows(self._rng)))
+        self._begun = True
         self._given, self._own = given[count:], mine[seats:]
         return np.concatenate([given[:count], mine[:seats]])
 
