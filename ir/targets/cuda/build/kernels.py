@@ -293,7 +293,9 @@ def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, .
     """Ways to split a summed axis over blocks, for a program that is one product."""
     if len(kernels) != 1 or not isinstance(kernels[0], TensorKernel | MmaKernel):
         return (WHOLE,)
-    roles = kernels[0].roles
+    own, roles = kernels[0].program.axes, kernels[0].roles
+    if any(program.axes.get(axis) != extent for axis, extent in own.items()):
+        return (WHOLE,)  # axes that are one in the kernel are several to split
     several = isinstance(kernels[0], MmaKernel) or bool(roles.computed or roles.folded)
     found = split_choices(program, roles, several)
     if len(found) == 1 or _split_alike(program, found[1], kernels[0]):
