@@ -9,6 +9,7 @@ from ir import Axis, Graph, Tile, cast, contract, exp, maximum, reduce, rsqrt, w
 from ir.inputs import random_inputs
 from ir.program import Program
 from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.space.residences import STORED
 from ir.targets.cuda.space.tensor import TensorKernel
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
@@ -126,3 +127,16 @@ def test_few_kernels_that_mean_their_program(name: str) -> None:
     for number, row in enumerate(rows):
         lowered = BACKEND.lower(program, space.schedule(row), HARDWARE)
         assert not problems(program, lowered, inputs, bounds, (0, 6, 9, 15)[number % 4])
+
+
+def test_a_product_between_kernels_is_stored_behind_what_is_made_of_it() -> None:
+    """Divided and rounded, where the sum it is divided by is in memory as well."""
+    g = Graph("slots")
+    i, j, k, n = g.axes(i=128, j=1024, k=64, n=64)
+    weight = exp(g.input("S", (i, j), "f32"))
+    slots = contract(cast(weight, "bf16"), g.input("X", (j, k), "bf16"), over=j)
+    mean = cast(slots / reduce("sum", weight, over=j), "bf16")
+    g.output("Y", contract(mean, g.input("W", (k, n), "bf16"), over=k) * 0.5, "bf16", (i, n))
+    kernels = kernels_of(g.program(), HARDWARE, "wgmma_rs", STORED)
+    between = [spec for kernel in kernels for spec in kernel.program.outputs if spec.name != "Y"]
+    assert [spec.dtype for spec in between if len(spec.shape) > 1] == ["bf16"]

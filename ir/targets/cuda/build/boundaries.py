@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ir.dtypes import dtype_of
 from ir.program import Program
 from ir.targets.cuda.build.products import (
     depends_on_reduction,
@@ -24,6 +25,28 @@ def boundary_of(program: Program, position: int) -> int:
         if not alike(program, depends_on_reduction(program, meet)):
             return position
         position = meet
+
+
+def last_of(program: Program, product: int) -> int:
+    """The same of a product where all reductions go through memory: what meets it on the way may be
+    of any that are no products for tensor cores. No value takes more bytes than one before it."""
+    axes, position, found = set(program.nodes[product].axes), product, product
+
+    def size(node: int) -> int:
+        return dtype_of(program.nodes[node].dtype).bits
+
+    while True:
+        meet = _meet(program, position)
+        if meet is None or set(program.nodes[meet].axes) != axes:
+            return found
+        reductions = depends_on_reduction(program, meet)
+        if not alike(program, reductions) and any(
+            (other := product_of(program, one)) is not None and for_tensor_cores(program, other)
+            for one in {*reductions} - {product}
+        ):
+            return found
+        position = meet
+        found = meet if size(meet) <= size(found) else found
 
 
 def _meet(program: Program, position: int) -> int | None:

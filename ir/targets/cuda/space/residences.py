@@ -23,7 +23,7 @@ from ir.program import Program
 from ir.rewrite.joining import joined_axes
 from ir.rewrite.parting import cut
 from ir.rewrite.stated import stated
-from ir.targets.cuda.build.boundaries import boundary_of
+from ir.targets.cuda.build.boundaries import boundary_of, last_of
 from ir.targets.cuda.build.cut import has_stores_beside, stored_at
 from ir.targets.cuda.build.laid import laid_anew
 from ir.targets.cuda.build.orders import is_for_tensor_cores
@@ -174,9 +174,9 @@ def _stored(program: Program, residence: str) -> set[int]:
         return set(_computed_factors(program))
     wanted = {SUMS: (False,), PRODUCTS: (True,), STORED: (False, True)}[residence]
     ends = (
-        boundary_of(program, position)
+        (last_of if residence == STORED and is_product else boundary_of)(program, position)
         for position in reductions_of(program)
-        if is_for_tensor_cores(program, position) in wanted
+        if (is_product := is_for_tensor_cores(program, position)) in wanted
     )
     return {end for end in ends if not is_output(program, end)}
 
