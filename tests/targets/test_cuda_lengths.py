@@ -80,8 +80,7 @@ def test_a_walk_along_several_axes_ends_where_two_pointers_say() -> None:
     inputs["pointer"] = np.array([0, 0, 3, 4, 6], np.int32)  # of which the first has none
     inputs["column"] = np.array([3, 0, 1, 2, 0, 3], np.int32)
     space = BACKEND.space(program, HARDWARE)
-    pins = {"residence": "operands-stored", "operands-stored.engine": "wgmma"}
-    row = space.pin(pins).any_legal(np.random.default_rng(0))
+    row = space.any_legal(np.random.default_rng(0))
     kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
     arrays = arrays_of(kernel, inputs)
     run = emulate(kernel.text("cuda"), kernel.text("launch"), arrays, mode=MODES[6], limit=60)
