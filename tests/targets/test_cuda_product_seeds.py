@@ -12,7 +12,7 @@ from ir.inputs import random_inputs
 from ir.ops.base import Array
 from ir.program import Program
 from ir.space import Space
-from ir.targets.cuda.seeds.block_seeds import product_seeds
+from ir.targets.cuda.seeds.block_seeds import lagged_seeds, product_seeds
 from ir.targets.cuda.space.block import BlockKernel
 from ir.targets.cuda.space.engines import routes_of
 from tests.emulator.emulate import compiler
@@ -106,6 +106,22 @@ def test_sums_of_which_no_two_axes_meet_have_none() -> None:
     x = g.input("X", (i, j), "f32")
     g.output("S", reduce("sum", x * x, over=j), "f32", (i,))
     assert not product_seeds(_block(g.program()))
+
+
+@operator
+def lags(g: Graph, b: int, t: int, lags: int) -> None:
+    """A correlation of each of some signals with another one, at so many lags."""
+    bb, tt, ll = g.axes(b=b, t=t, l=lags)
+    y = g.tensor("Y", (b, t), "f32", fill=0)[bb, tt + ll]
+    g.output("R", contract(g.input("X", (bb, tt), "f32"), y, over=tt), "f32", (bb, ll))
+
+
+def test_lags_of_a_long_sum_lie_in_one_thread() -> None:
+    found = lagged_seeds(_block(lags.build(b=8, t=4096, lags=64)))
+    assert found
+    assert all(1 not in (values["own.l"], values["own.t"]) for values, _ in found)
+    assert all(values["lanes"] == "l" and options["parts"] != 1 for values, options in found)
+    assert not lagged_seeds(_block(lags.build(b=8, t=16, lags=64)))  # a window
 
 
 SMALL = (

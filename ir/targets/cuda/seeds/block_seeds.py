@@ -15,6 +15,7 @@ from ir.columns import Mask
 from ir.schedule import Schedule, Value
 from ir.space import Space
 from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.space.block_options import PARTS
 
 if TYPE_CHECKING:
     from ir.targets.cuda.space.block import BlockKernel
@@ -42,6 +43,8 @@ TILED = (
     (2, 4, 8, 32, 8),
 )
 """A thread's points along two axes, threads along each, and its points of the sum of both."""
+LAGGED = ((8, 8, 16), (8, 16, 16), (16, 8, 32), (8, 4, 64), (4, 8, 8))
+"""A thread's points along an axis and along a long one that shifts it, and parts of its sums."""
 TAPS = 32  # points of a summed axis in one thread, at most, where a window spans it
 
 
@@ -93,6 +96,40 @@ def _sharing(kernel: BlockKernel, own: tuple[int, int], wide: bool) -> dict[str,
     values: dict[str, Value] = {kernel.name(f"own.{axis}"): n for axis, n in mine.items()}
     values |= {kernel.name(f"tile.{axis}"): n for axis, n in tiles.items()}
     return values | {kernel.name("lanes"): lane, kernel.name("vector"): mine[lane]}
+
+
+def lagged_seeds(kernel: BlockKernel) -> list[tuple[dict[str, Value], Mapping[str, Value]]]:
+    """A long sum whose axis shifts another, as lags of a correlation: a thread has several points
+    of both, which share what they read, and a block parts of the sum; with what is said of the
+    options, many are illegal."""
+    axes, reduced, name = kernel.program.axes, kernel.shape.reduced, kernel.name
+    terms = [
+        [axis for axis, _ in dimension.terms]
+        for group in kernel.reads.groups
+        for dimension in group.first.dimensions
+    ]
+    pairs = [
+        (free, gone)
+        for one in terms
+        for free, gone in permutations(one, 2)
+        if gone in reduced
+        and free not in reduced
+        and axes[gone] > TAPS
+        and free in kernel.shape.lanes
+    ]
+    if not pairs:
+        return []
+    free, gone = max(pairs, key=lambda pair: axes[pair[0]] * axes[pair[1]])
+    found: list[tuple[dict[str, Value], Mapping[str, Value]]] = []
+    for mine, other, parts in LAGGED:
+        own = dict.fromkeys(axes, 1) | {free: mine, gone: other}
+        own = {axis: min(points, kernel.reach(axis, axes[axis])) for axis, points in own.items()}
+        tiles = own | {free: min(own[free] * 2 * WARP, kernel.reach(free, axes[free]))}
+        values: dict[str, Value] = {name(f"own.{axis}"): n for axis, n in own.items()}
+        values |= {name(f"tile.{axis}"): n for axis, n in tiles.items()}
+        values |= {name("lanes"): free, name("vector"): min(kernel.widest, own[free])}
+        found.append((values, {PARTS: parts}))
+    return found
 
 
 def paired_seeds(kernel: BlockKernel) -> list[dict[str, Value]]:

@@ -34,6 +34,7 @@ from ir.targets.cuda.lower.block_lower import BlockLowering
 from ir.targets.cuda.lower.block_parts import shared_loops
 from ir.targets.cuda.plans.block_plan import BlockPlan, make_plan, tiles_of, walked_axes
 from ir.targets.cuda.seeds.block_seeds import (
+    lagged_seeds,
     legal_seeds,
     paired_seeds,
     product_seeds,
@@ -350,7 +351,7 @@ class BlockKernel:
             (values, {})
             for values in (*window_seeds(self), *paired_seeds(self), *product_seeds(self))
         ]
-        return self._with_options(found)
+        return self._with_options(found + lagged_seeds(self))
 
     def _rows_in_turn(self) -> list[dict[str, Value]]:
         """Whole rows one after the other, where sums are along them and across them."""
