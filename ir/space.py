@@ -339,8 +339,8 @@ class Space:
         Where that is slow the rest are random walks from the rows found. Raises UsageError,
         naming the tightest constraint, when nothing legal is found. Values of a decision on which
         others depend get equal shares, however few of their rows are legal. More rows than a `lot`
-        combine parts of those that are drawn. Of many branches `most` are drawn from, others in the
-        next call.
+        combine parts of those that are drawn. Of many branches `most` are drawn from, by chance in
+        each call.
         """
         if self.shape.governing:
             return self._sample_branches(rng, rows, lot, most)

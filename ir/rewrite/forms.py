@@ -353,12 +353,10 @@ def work_of(program: Program, rates: Rates) -> Work:
 def _written_for_reads(program: Program) -> int:
     """Bytes of tiles that are whole in memory because they are read at other points, there and
     back, where reads could make them."""
-    found = {rereading.through_memory(program, p) for p in range(len(program.nodes))} - {None}
-    sizes = (
-        volume(program.scope, program.nodes[p].axes) * dtype_of(program.nodes[p].dtype).bytes
-        for p in found
-        if p is not None
-    )
+    positions = range(len(program.nodes))
+    found = {p for one in positions if (p := rereading.through_memory(program, one)) is not None}
+    nodes = [program.nodes[p] for p in found]
+    sizes = (volume(program.scope, node.axes) * dtype_of(node.dtype).bytes for node in nodes)
     return 2 * sum(sizes)
 
 

@@ -103,19 +103,17 @@ def lagged_seeds(kernel: BlockKernel) -> list[tuple[dict[str, Value], Mapping[st
     of both, which share what they read, and a block parts of the sum; with what is said of the
     options, many are illegal."""
     axes, reduced, name = kernel.program.axes, kernel.shape.reduced, kernel.name
-    terms = [
+    lanes = {*kernel.shape.lanes} - {*reduced}
+    shifted = [
         [axis for axis, _ in dimension.terms]
         for group in kernel.reads.groups
         for dimension in group.first.dimensions
     ]
     pairs = [
         (free, gone)
-        for one in terms
+        for one in shifted
         for free, gone in permutations(one, 2)
-        if gone in reduced
-        and free not in reduced
-        and axes[gone] > TAPS
-        and free in kernel.shape.lanes
+        if free in lanes and gone in reduced and axes[gone] > TAPS
     ]
     if not pairs:
         return []
