@@ -10,8 +10,40 @@ from typing import Any
 from ir.errors import ProgramError
 
 
+class _Affine:
+    """What an index is not: a quotient, a rest, a condition. Each is a tile's."""
+
+    __slots__ = ()
+
+    def _told(self, sign: str, other: object) -> Any:
+        if not is_index(other):
+            return NotImplemented  # a tile knows what it means
+        raise ProgramError(
+            f"{described(self)} {sign} {described(other)}: an index is a sum of multiples of axes; "
+            f"g.coordinate(index) makes a tile of one, as in g.coordinate(i + 1) {sign} 2"
+        )
+
+    def __floordiv__(self, other: object) -> Any:
+        return self._told("//", other)
+
+    def __mod__(self, other: object) -> Any:
+        return self._told("%", other)
+
+    def __lt__(self, other: object) -> Any:
+        return self._told("<", other)
+
+    def __le__(self, other: object) -> Any:
+        return self._told("<=", other)
+
+    def __gt__(self, other: object) -> Any:
+        return self._told(">", other)
+
+    def __ge__(self, other: object) -> Any:
+        return self._told(">=", other)
+
+
 @dataclass(frozen=True, slots=True)
-class IndexExpression:
+class IndexExpression(_Affine):
     """An affine index: sum of coefficient * axis + constant."""
 
     terms: tuple[tuple[str, int], ...] = ()
@@ -49,7 +81,7 @@ class IndexExpression:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(_Affine):
     """A named axis. Adding and multiplying by ints gives index expressions."""
 
     name: str
@@ -107,5 +139,7 @@ def described(value: Any) -> str:
     """A value that an author put in a wrong place, in a word or two."""
     if isinstance(value, Axis):
         return f"axis {value.name}"
+    if isinstance(value, IndexExpression):
+        return "an index"
     plain = isinstance(value, (int, float, str, type(None)))
     return repr(value) if plain else f"a {type(value).__name__}"

@@ -133,7 +133,10 @@ class Graph:
         if not isinstance(name, str):
             raise ProgramError(f"{self._name}: {role} {described(name)}: its name is no text")
         if name in self._tensors:
-            raise ProgramError(f"{self._name}: tensor {name} declared twice")
+            raise ProgramError(
+                f"{self._name}: tensor {name} declared twice; a tensor that is read again is kept, "
+                "x = g.tensor(...), and has subscripts"
+            )
         if not isinstance(shape, (tuple, list)):
             raise ProgramError(f"{self._name}: {role} {name}: shape {described(shape)} is no tuple")
         if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in shape):

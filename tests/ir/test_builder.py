@@ -121,7 +121,7 @@ MISUSES: dict[str, tuple[Callable[[Any, Any, Any], Any], str]] = {
     "a number as a dimension": (lambda g, m, x: g.input("B", (3, m), "f32"), "3 is not an axis"),
     "an index as a dimension": (
         lambda g, m, x: g.input("B", (m + 1,), "f32"),
-        "a IndexExpression is not an axis",
+        "an index is not an axis",
     ),
     "a tile as an extent": (lambda g, m, x: g.tensor("B", (x, 3), "f32"), "shape (a Tile, 3)"),
     "a tile as an output's dimension": (

@@ -133,6 +133,11 @@ CASES: list[tuple[Callable[[Given], Any], str]] = [
     (lambda a: a.n.at(i=a.i, fill=2**40), "1099511627776 has no room in i32, which has -"),
     (lambda a: a.x.at(i=2**70, fill=0), "read at i: index 1180591620717411303424 spans"),
     (lambda a: a.x[a.i], "a computed tile has no subscripts"),
+    # what an index is not
+    (lambda a: a.i // 2, "axis i // 2: an index is a sum of multiples of axes; g.coordinate"),
+    (lambda a: (a.i + 1) % 2, "an index % 2: an index is a sum of multiples"),
+    (lambda a: a.i < a.j, "axis i < axis j: an index is a sum of multiples"),
+    (lambda a: a.i * 2 >= 3, "an index >= 3: an index is a sum of multiples"),
     # states and carries
     (lambda a: a.g.state(a.i, (a.i,)), "state s1 along i: a state is over other axes"),
     (lambda a: a.g.state(a.i, ("j",)), "t: state along i: 'j' is not an axis"),

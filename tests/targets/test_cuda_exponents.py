@@ -7,13 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ir import Graph, cast, contract, exp, operator, reduce, sigmoid, tanh, where
+from ir import Graph, cast, contract, exp, maximum, operator, reduce, sigmoid, tanh, where
 from ir.alternatives import RESIDENCE
 from ir.inputs import random_inputs
 from ir.program import Program
+from ir.rewrite.walking import walked
 from ir.targets.cuda.rows.hardware import known_hardware
-from ir.targets.cuda.text.exponents import LOG2E, Ordered, ordered_extreme
+from ir.targets.cuda.text.exponents import LOG2E, Ordered, ordered_extreme, shifted_exponent
 from ir.tiles import Tile
+from ir.values import constant, indices
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
@@ -120,3 +122,64 @@ def test_capped_scores_are_right(cap: float, dtype: str, total: bool, causal: bo
         for schedule in drawn(program, 1, 1, 2, hardware=hardware):
             found = run_emulated(BACKEND.lower(program, schedule, hardware), inputs)
             assert [v.detail for n, b in wanted.items() if not (v := b.judge(found[n])).right] == []
+
+
+# what is made of a product (s), a loaded number (b) and coordinates, and whether what rounding the
+# extreme costs is little beside its own error
+SHIFTED: dict[str, tuple[Callable[[Tile, Tile, Tile], Tile], bool]] = {
+    "a product": (lambda s, b, j: s, True),
+    "scaled": (lambda s, b, j: s * 0.125, True),
+    "rounded": (lambda s, b, j: cast(cast(s, "bf16"), "f32"), True),
+    "slopes": (lambda s, b, j: s * 0.125 - b * cast(j, "f32"), True),
+    "masked by infinity": (lambda s, b, j: where(j < 9, s * 2.0, -np.inf), True),
+    "kept small": (lambda s, b, j: maximum(s, -60.0), True),
+    "scaled by much": (lambda s, b, j: s * 100.0, True),
+    "loaded": (lambda s, b, j: b, False),
+    "masked by a number": (lambda s, b, j: where(j < 9, s * 2.0, -1e9), False),
+    "a mask is added": (lambda s, b, j: s + cast(j < 9, "f32") * -1e30, False),
+    "a loaded mask is added": (lambda s, b, j: s * 0.125 + b, False),
+    "kept above": (lambda s, b, j: maximum(s, -1e4), False),
+}
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+def test_an_exponent_is_one_multiply_add_where_its_value_is_rounded_itself(name: str) -> None:
+    made, fused = SHIFTED[name]
+    g = Graph("exponents")
+    i, j, k = g.axes(i=16, j=64, k=16)
+    product = contract(g.input("Q", (i, k), "f16"), g.input("K", (j, k), "f16"), over=k)
+    x = made(product, g.input("B", (i, j), "f32"), g.iota(j))
+    g.output("Y", reduce("sum", exp(x - reduce("max", x, over=j)), over=j), "f32", (i,))
+    program = walked(g.program(), frozenset({"j"}))
+    found = [
+        shifted_exponent(program, position) is not None
+        for position, node in enumerate(program.nodes)
+        if getattr(node.op, "function", "") == "exp"
+    ]
+    assert any(found) == fused
+
+
+@operator
+def wholly_masked(g: Graph, q: int, k: int, d: int, number: float, loaded: bool) -> None:
+    """Attention whose first rows see no key: a number in the place of their scores."""
+    query, key, depth, column = g.axes(q=q, k=k, d=d, e=d)
+    score = contract(g.input("Q", (query, depth), "f16"), g.input("K", (key, depth), "f16"), depth)
+    seen = g.input("seen", (query, key), "u8", values=indices(2))
+    score = where((seen > 0) & (g.iota(query) >= q // 2), score * 0.125, number)
+    if loaded:
+        score = where(g.iota(query) < 8, g.input("B", (query, key), "f32", constant(number)), score)
+    p = exp(score - reduce("max", score, over=key))
+    values = g.input("V", (key, column), "f16")
+    g.output("O", contract(cast(p, "f16"), values, over=key) / reduce("sum", p, over=key), "f16")
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler to emulate with")
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("number", [-1e9, -1e30, -3.4028234663852886e38])
+def test_rows_that_are_wholly_masked_have_a_mean(number: float, loaded: bool) -> None:
+    program = wholly_masked.build(q=32, k=136, d=32, number=number, loaded=loaded)
+    inputs = random_inputs(program, np.random.default_rng(3))
+    wanted = bounds_of(program, inputs)
+    for schedule in drawn(program, 2, 3, 4):
+        found = run_emulated(BACKEND.lower(program, schedule, HARDWARE), inputs)
+        assert [v.detail for n, b in wanted.items() if not (v := b.judge(found[n])).right] == []

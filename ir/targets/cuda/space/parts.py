@@ -2,7 +2,7 @@
 
 A chain of reductions along one axis (a maximum and the sum of exponentials behind it, a mean and
 the variance around it) is one pass over each part, by blocks of its own; so are reductions across
-the columns of products. Where outputs go along the axis too (a softmax of few long rows, a
+the columns of products, and those along several axes at once (pairs of points). Where outputs go along the axis too (a softmax of few long rows, a
 normalisation along columns), what is reduced is found first, and the rest reads it; where nothing
 of these is made of what is reduced (gradients of rows, and of their weights), one kernel has both
 for each part, and reads what both are made of once.
@@ -50,7 +50,7 @@ def counts_of(phase: Program, processors: int) -> list[int]:
         return []
     counts: list[int] = []
     wanted = -(-processors // _blocks(phase, axis))
-    if axis == _chained(phase) and wanted > 1:
+    if axis in (_chained(phase), _several(phase)) and wanted > 1:
         fewest = 1 << (wanted - 1).bit_length()
         wished = [fewest // 2, fewest, 2 * fewest]
         wished += [4 * fewest] if _uneven(phase, axis) else [_held(phase, axis)]
@@ -218,9 +218,23 @@ def _across(program: Program) -> str | None:
     return max(longer, key=lambda axis: program.axes[axis], default=None)
 
 
+@lru_cache(maxsize=256)
+def _several(program: Program) -> str | None:
+    """The longest axis of a reduction along several, of no product: blocks share the walk of one
+    axis at most, so one block would have all of them (a sum over pairs of points)."""
+    if any(isinstance(node.op, Carry) for node in program.nodes):
+        return None
+    stored = {axis for _, store in program.stores() for axis in store.axes}
+    sums = (n for n in reductions_of(program) if not is_for_tensor_cores(program, n))
+    over = (reduced_axes(program.nodes[n]) for n in sums)
+    found = {axis for axes in over if len(axes) > 1 for axis in axes} - stored
+    return max(found, key=lambda axis: program.axes[axis], default=None)
+
+
 def _parted_axis(program: Program) -> str | None:
-    """The axis of which parts are made: across products, else along a chain of reductions."""
-    return _across(program) or _chained(program)
+    """The axis of which parts are made: across products, else along a chain of reductions, else of
+    those that a reduction has at once."""
+    return _across(program) or _chained(program) or _several(program)
 
 
 @lru_cache(maxsize=256)

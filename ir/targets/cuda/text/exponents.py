@@ -1,8 +1,10 @@
 """Exponentials of scaled differences as one multiply-add each, and extremes behind functions.
 
 exp(c x - m) is 2^(c' x - m'), with c' = c log2 e and m' = m log2 e: what rounding m' costs is no
-more than a difference of scaled operands is allowed to be off. max(f(x)) is f(max(x)) where f keeps
-the order (a factor above 0, a tangent), since rounding keeps it too.
+more than x is off by itself, if it was computed. What is exact has no such room: where x and m are
+both the -1e30 of a mask, or both the lowest number that a loaded bias has, their difference is 0,
+and c' x - m' is not. Such values are subtracted first. max(f(x)) is f(max(x)) where f keeps the
+order (a factor above 0, a tangent), since rounding keeps it too.
 
 In an exponent it counts how far a term is off, not how far for its size: c tanh(x) is
 c - 2 c / (e^2x + 1) there, without the series that keeps small tangents exact. It is off by
@@ -13,10 +15,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import or_
 
 from ir.dtypes import dtype_of, is_float
+from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Map
-from ir.ops.reduce import Carry, Now, Prior, Reduce
+from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.ops.store import Store
 from ir.program import Program
 from ir.scalar import running_bound
@@ -24,7 +28,8 @@ from ir.scalar import running_bound
 LOG2E = 1.4426950408889634
 _RISING = ("tanh", "sigmoid")
 _LARGEST = 1024.0  # factor of a tangent that is off by 2^-22, beside roundings of 2^-12 and more
-_SAFE = 1e38  # numbers up to here stay finite when they are multiplied by log2 e
+_SMALL = 64.0  # numbers up to here times log2 e are rounded by less than 2^-18
+_TAKEN = ("where", "max", "min", "neg", "abs")  # each gives one of its operands, but for signs
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +54,14 @@ def shifted_exponent(
         return None
     value, shift = program.nodes[difference].args
     reader = program.nodes[_moved_by_constant(program, shift)]
-    if not isinstance(reader.op, Now | Prior) or not _holds_small_numbers(program):
+    if not isinstance(reader.op, Now | Prior):
         return None
     op = program.nodes[reader.args[0]].op
     if not isinstance(op, Carry) or running_bound(op.kind, reader.dtype) is None:
         return None
     value = unmasked(program, value, assumed)
+    if not _is_rounded_by_itself(program, value):
+        return None
     scaled = scaled_value(program, value)
     return Shifted(*(scaled or (value, 1.0)), shift)
 
@@ -179,7 +186,40 @@ def _is(program: Program, position: int, function: str) -> bool:
     return isinstance(op, Map) and op.function == function
 
 
-def _holds_small_numbers(program: Program) -> bool:
-    """Whether no finite constant is so large that an extreme of such would not survive scaling."""
-    constants = (node.op.value for node in program.nodes if isinstance(node.op, Constant))
-    return all(abs(value) < _SAFE or math.isinf(value) for value in constants)
+def _is_rounded_by_itself(program: Program, position: int) -> bool:
+    """Whether a value is as far off, for its size, as a product rounded to f32: computed, and with
+    no large number in it that may be all of it."""
+    node = program.nodes[position]
+    if isinstance(node.op, Reduce | Contract | Carry):
+        return True
+    if isinstance(node.op, Cast):
+        return is_float(node.dtype) and _is_rounded_by_itself(program, node.args[0])
+    if not isinstance(node.op, Map) or _is_large(program, position):
+        return False
+    values = node.args[1:] if node.op.function == "where" else node.args
+    if node.op.function in _TAKEN:
+        computed = (_is_rounded_by_itself(program, value) for value in values)
+        numbers = (isinstance(program.nodes[value].op, Constant) for value in values)
+        return all(map(or_, computed, numbers))
+    return is_float(node.dtype)
+
+
+def _is_large(program: Program, position: int) -> bool:
+    """Whether the size of a value may be that of what is loaded, or of a large number: itself, one
+    of those it is chosen from or added up of, or a multiple."""
+    node = program.nodes[position]
+    if isinstance(node.op, Constant):
+        return math.isfinite(node.op.value) and abs(node.op.value) > _SMALL
+    if isinstance(node.op, Load):
+        return True
+    if isinstance(node.op, Cast):
+        return _is_large(program, node.args[0])
+    if not isinstance(node.op, Map):
+        return False
+    values = node.args[1:] if node.op.function == "where" else node.args
+    if node.op.function == "mul":
+        numbers = {v for v in values if isinstance(program.nodes[v].op, Constant)}
+        exact = any(not _is_rounded_by_itself(program, v) for v in {*values} - numbers)
+        return exact and any(_is_large(program, v) for v in numbers)
+    sums = ("add", "sub", *_TAKEN)
+    return node.op.function in sums and any(_is_large(program, value) for value in values)
