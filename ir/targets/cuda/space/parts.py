@@ -2,10 +2,11 @@
 
 A chain of reductions along one axis (a maximum and the sum of exponentials behind it, a mean and
 the variance around it) is one pass over each part, by blocks of its own; so are reductions across
-the columns of products, and those along several axes at once (pairs of points). Where outputs go along the axis too (a softmax of few long rows, a
-normalisation along columns), what is reduced is found first, and the rest reads it; where nothing
-of these is made of what is reduced (gradients of rows, and of their weights), one kernel has both
-for each part, and reads what both are made of once.
+the columns of products, and those along several axes at once (pairs of points). Where outputs go
+along the axis too (a softmax of few long rows, a normalisation along columns), what is reduced is
+found first, and the rest reads it; where nothing of these is made of what is reduced (gradients of
+rows, and of their weights), one kernel has both for each part, and reads what both are made of
+once.
 """
 
 from __future__ import annotations
