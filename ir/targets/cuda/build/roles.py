@@ -10,7 +10,6 @@ from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.ops.base import Op
 from ir.ops.load import Index, Load
-from ir.ops.store import Store
 from ir.program import Program
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.build.begins import Begin, begin_of
@@ -18,32 +17,24 @@ from ir.targets.cuda.build.computed import (
     Walk,
     by_stride,
     dimensions_of,
-    fetch_problem,
     find_walk,
     large_loads,
     raw_loads,
-    register_problem,
 )
 from ir.targets.cuda.build.folds import folded_axes
 from ir.targets.cuda.build.products import (
-    HELD,
     MAP_RANK,
     Product,
-    copy_problem,
     depends_on_reduction,
     for_tensor_cores,
     memory_order,
     product_of,
-    summed_order,
     volume,
 )
-from ir.targets.cuda.layouts.operands import index_axes, operand_tile
-from ir.targets.cuda.layouts.words import word_order
+from ir.targets.cuda.build.role_rules import WIDEST, check_axes, check_walks, is_loaded
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 
 LONGEST_LINE = 256  # bytes of a sum that a block has whole
-WIDEST = 256  # columns of sums that one warp group of a chain has in registers
-GROUPS = 2  # warp groups that have columns of one tile each
 
 
 @dataclass(frozen=True)
@@ -222,7 +213,7 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
         raise Refusal("registers", "computed operands of products that begin anew")
     if computed and swap:
         raise Refusal("swap", "computed operands keep their rows")
-    _check(program, outer, inner, walked, columns, computed)
+    check_axes(program, outer, inner, walked, columns, computed)
     rows = _in_memory_order(program, outer[0].rows, inner or outer)
     held = tuple(dict.fromkeys(a for p in (*inner, *(b.product for b in begins)) for a in p.over))
     batch = tuple(a for a in outer[0].batch)
@@ -237,10 +228,7 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
         program, tuple(outer), tuple(inner), rows, columns, walked, held, batch, computed, folded,
         begins,
     )  # fmt: skip
-    _check_walk(roles)
-    for begin in begins:
-        _plain(program, [begin.product.a, begin.product.b])
-        _check_summed(program, begin.product)
+    check_walks(roles)
     return roles
 
 
@@ -259,7 +247,7 @@ def _computed(program: Program, outer: list[Product]) -> frozenset[int]:
     return frozenset(
         product.a
         for product in outer
-        if not _loaded(program, product.a) and not depends_on_reduction(program, product.a)
+        if not is_loaded(program, product.a) and not depends_on_reduction(program, product.a)
     )
 
 
@@ -275,7 +263,7 @@ def _oriented(program: Program, product: Product, swap: bool, registers: bool) -
     """The product with its computed operand, if it has one, as `a`."""
 
     def computed(operand: int) -> bool:
-        made = registers and not _loaded(program, operand)
+        made = registers and not is_loaded(program, operand)
         return made or bool(depends_on_reduction(program, operand))
 
     left, right = computed(product.a), computed(product.b)
@@ -391,109 +379,3 @@ def _in_memory_order(
 def _walk_order(program: Program, product: Product, over: tuple[str, ...]) -> tuple[str, ...]:
     operand = product.a if isinstance(program.nodes[product.a].op, Load) else product.b
     return _operand_order(program, operand, over)
-
-
-def _check(
-    program: Program, outer: list[Product], inner: list[Product], walked: tuple[str, ...],
-    columns: tuple[str, ...], computed: frozenset[int],
-) -> None:  # fmt: skip
-    for product in outer:
-        if set(product.over) != set(walked) or set(product.columns) != set(columns):
-            raise Refusal("loops", "products over different axes in one kernel")
-        if program.nodes[product.a].dtype != program.nodes[outer[0].a].dtype:
-            raise Refusal("types", "sums of products of different types in one kernel")
-        made = product.a in computed
-        plain = [product.b]
-        if made:
-            plain = []  # how it is walked is checked when the walk is known
-        elif not inner or _loaded(program, product.a):
-            plain.insert(0, product.a)
-        _plain(program, plain)
-        problem = register_problem(program, product, product.a) if made else ""
-        if problem:
-            raise Refusal("registers", problem)
-        if inner and not _loaded(program, product.a):
-            _check_words(program, program.nodes[product.a].dtype, inner, walked)
-    for product in inner:
-        _plain(program, [product.a, product.b])
-        _check_summed(program, product)
-        if set(product.over) & set(walked) or volume(program, product.over) > HELD:
-            raise Refusal("inner", f"{product.over} is too long to be held")
-        if set(product.columns) != set(walked) or _walks_beside(program, outer, walked):
-            raise Refusal("inner", "the inner product's columns are not what is walked")
-    if inner and volume(program, columns) > GROUPS * WIDEST:
-        raise Refusal("columns", f"{columns} is too wide for registers")
-    kept = {*outer[0].rows, *columns, *outer[0].batch}
-    for node in program.nodes:
-        if not isinstance(node.op, Store):
-            continue
-        axes, lacking = {*node.axes}, kept - {*node.axes}
-        if not axes <= kept or (lacking and lacking != {*columns} and not inner):
-            raise Refusal("stores", f"an output over {node.axes} beside products over {kept}")
-
-
-def _check_words(
-    program: Program, dtype: str, inner: list[Product], walked: tuple[str, ...]
-) -> None:
-    """Refusal for a computed operand that registers cannot hold as products leave it: where words
-    take the columns of inner products in another order, lines of their operands lie in it."""
-    order = word_order(dtype)
-    for product in inner if order else ():
-        tiles = {axis: program.axes[axis] for axis in product.over}
-        tiles = {**dict.fromkeys(program.axes, 1), **tiles, walked[-1]: WGMMA_KINDS[dtype].k}
-        tile = operand_tile(program, product.b, product.over, tiles)
-        problem = replace(tile, order=order).order_problem()
-        if tile.contiguous == walked[-1]:
-            problem = "lines run along what is walked"
-        if problem:
-            raise Refusal("registers", f"{tile.spec.name}: {problem}")
-
-
-def _check_summed(program: Program, product: Product) -> None:
-    """Refusal where the points that an instruction sums do not lie together in both operands of a
-    product whose sum a tile has whole, along several axes."""
-    order = summed_order(program, product)
-    step = WGMMA_KINDS[program.nodes[product.a].dtype].k
-    for operand in (product.a, product.b):
-        axes = tuple(a for a in product.over if a in program.nodes[operand].axes)
-        own = memory_order(program, operand, tuple(a for a in axes if program.axes[a] > 1))
-        if own == order:
-            continue
-        if any(index_axes(program, one) for one in (product.a, product.b)):
-            raise Refusal("inner", f"operands go through {product.over} by a list")
-        meet = own == tuple(a for a in order if a in own) and own[-1:] == order[-1:]
-        if not meet or program.axes[order[-1]] % step:
-            raise Refusal("inner", f"operands go through {product.over} in ways that do not meet")
-
-
-def _walks_beside(program: Program, outer: list[Product], walked: tuple[str, ...]) -> bool:
-    """Whether several axes are walked, and other reductions go along some of them alone."""
-    products = {product.position for product in outer}
-    others = (n for n in range(len(program.nodes)) if n not in products)
-    sums = [{*reduced_axes(program.nodes[n])} for n in others if is_reduction(program.nodes[n])]
-    return len(walked) > 1 and any({*walked} & axes and {*walked} != axes for axes in sums)
-
-
-def _check_walk(roles: Roles) -> None:
-    """Refusal where TMA cannot copy what computed operands and those beside them are made of."""
-    program = roles.program
-    for position in sorted(roles.computed):
-        for load in large_loads(program, position):
-            if load not in roles.raw:
-                problem = fetch_problem(program, load, roles.walk) or "lines do not follow a tile"
-                raise Refusal("operand", f"load {load} of a computed operand: {problem}")
-    for product in roles.outer if roles.computed else ():
-        problem = fetch_problem(program, product.b, roles.walk)
-        if problem:
-            raise Refusal("operand", f"operand {product.b}: {problem}")
-
-
-def _loaded(program: Program, position: int) -> bool:
-    return isinstance(program.nodes[position].op, Load)
-
-
-def _plain(program: Program, operands: list[int]) -> None:
-    for operand in operands:
-        problem = copy_problem(program, operand)
-        if problem:
-            raise Refusal("operand", f"operand {operand}: {problem}")

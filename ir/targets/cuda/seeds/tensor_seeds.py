@@ -12,7 +12,8 @@ from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.products import volume
-from ir.targets.cuda.build.roles import WIDEST, Roles
+from ir.targets.cuda.build.role_rules import WIDEST
+from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid import batching
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.dealing import deal_decision

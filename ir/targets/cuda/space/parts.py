@@ -33,7 +33,7 @@ from ir.targets.cuda.build.products import (
     product_of,
     volume,
 )
-from ir.targets.cuda.build.roles import WIDEST
+from ir.targets.cuda.build.role_rules import WIDEST
 from ir.targets.cuda.layouts.access import load_access
 
 SHORTEST = 128  # points of a part

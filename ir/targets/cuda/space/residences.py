@@ -28,7 +28,7 @@ from ir.targets.cuda.build.cut import has_stores_beside, stored_at
 from ir.targets.cuda.build.laid import laid_anew
 from ir.targets.cuda.build.orders import is_for_tensor_cores
 from ir.targets.cuda.build.products import STRIDE_UNIT, depends_on_reduction, product_of
-from ir.targets.cuda.build.roles import WIDEST
+from ir.targets.cuda.build.role_rules import WIDEST
 from ir.targets.cuda.space.parts import (
     BLOCK,
     counts_beside,

@@ -20,7 +20,8 @@ from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
-from ir.targets.cuda.build.roles import WIDEST, Roles
+from ir.targets.cuda.build.role_rules import WIDEST
+from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid.dealing import AS_THEY_COME, growth
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.raster import patches_fit

@@ -1,0 +1,90 @@
+"""Parts of sums that kernels find side by side, merged by one that computes something else too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ir import Graph, cast, contract, exp, maximum, reduce, where
+from ir.inputs import random_inputs
+from ir.oracle import evaluate
+from ir.program import Program
+from ir.targets.cuda.build.kernels import lower_all
+from ir.targets.cuda.space.engines import residence_space, routes_of
+from ir.targets.cuda.space.residences import PARTS, residences
+from tests.emulator.emulate import compiler
+from tests.judging import bounds_of
+from tests.targets.cuda_cases import BACKEND, HARDWARE
+from tests.targets.test_cuda_emulated import problems
+
+FEW = 8  # processors, so that small programs have parts for all of them
+
+
+def drafts() -> Program:
+    """Keys of a cache that each query sees, and keys of its own of which bits say what it sees."""
+    g = Graph("drafts")
+    h, r, i, j, k, d, e = g.axes(h=2, r=4, i=32, j=512, k=32, d=64, e=64)
+    q = g.input("Q", (i, h, r, d), "bf16")
+    cached = contract(q, g.input("K", (j, h, d), "bf16"), over=d) * 0.125
+    own = contract(q, g.input("L", (k, h, d), "bf16"), over=d) * 0.125
+    seen = (g.input("bits", (i,), "i64") >> g.iota(k)) & 1
+    own = where(seen == 1, own, -1e30)
+    most = maximum(reduce("max", cached, over=j), reduce("max", own, over=k))
+    first, second = exp(cached - most), exp(own - most)
+    total = contract(cast(first, "bf16"), g.input("V", (j, h, e), "bf16"), over=j)
+    total = total + contract(cast(second, "bf16"), g.input("W", (k, h, e), "bf16"), over=k)
+    share = reduce("sum", first, over=j) + reduce("sum", second, over=k)
+    g.output("O", total / share, "bf16", (i, h, r, e))
+    return g.program()
+
+
+def pairs(p: int = 300, n: int = 500) -> Program:
+    """How many pairs are in order: one sum along two axes."""
+    g = Graph("pairs")
+    i, j = g.axes(p=p, n=n)
+    ordered = where(g.input("P", (i,), "f32") > g.input("N", (j,), "f32"), 1.0, 0.0)
+    g.output("share", reduce("sum", ordered, over=(i, j)) * (1.0 / (p * n)), "f32", ())
+    return g.program()
+
+
+def energy() -> Program:
+    """A largest and a least along two axes of three, of what is made of three tensors."""
+    g = Graph("energy")
+    b, i, j = g.axes(b=3, i=96, j=128)
+    x = g.input("X", (b, i), "f32") * g.input("Y", (b, j), "f32") + g.input("Z", (i, j), "f32")
+    g.output("most", reduce("max", x, over=(i, j)), "f32", (b,))
+    g.output("least", reduce("min", x, over=(i, j)), "f32", (b,))
+    return g.program()
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++)")
+@pytest.mark.parametrize("make", [drafts, pairs, energy])
+def test_parts_are_merged_once(make: Any) -> None:
+    program = make()
+    inputs = random_inputs(program, np.random.default_rng(1))
+    bounds, tried = bounds_of(program, inputs), 0
+    for name in (name for name in residences(program, FEW) if name.startswith(PARTS)):
+        space = residence_space(program, HARDWARE, None, name)
+        for route in routes_of(program, HARDWARE, name):
+            pins = {} if route.alone else {"engine": route.engine}
+            for row in space.pin(pins).seed_rows(np.random.default_rng(2))[:3]:
+                values = route.own(space.schedule(row).as_dict())
+                kernel = lower_all(program, values, HARDWARE, route.engine, name)
+                assert not problems(program, kernel, inputs, bounds, 0), (name, route.engine)
+                tried += 1
+    assert tried
+
+
+def test_pairs_of_points_are_the_work_of_all_processors() -> None:
+    program = pairs(1 << 16, 1 << 16)
+    space = BACKEND.space(program, HARDWARE)
+    rows = space.seed_matrix
+    names, table = space.features(space.columns(rows[space.legal(rows)]))
+    assert table[:, names.index("total.estimate")].min() < 5
+    assert PARTS in " ".join(next(d for d in space.decisions if d.name == "residence").domain)
+    small = pairs()
+    inputs = random_inputs(small, np.random.default_rng(0))
+    share = np.mean(inputs["P"][:, None] > inputs["N"][None, :])
+    assert abs(evaluate(small, inputs)["share"] - share) < 1e-6
