@@ -30,7 +30,8 @@ from ir.ops.store import Store
 from ir.oracle_parts import Operands, fused, slices_of
 from ir.perturbed import Noise
 from ir.program import Program
-from ir.propagation import mapped
+from ir.propagation import both, mapped, settled
+from ir.propagation_sums import Summands, reduced, sum_error
 from ir.roundoff import ErrorModel
 from ir.scalar import COMBINES
 from ir.shifts import unfelt
@@ -118,16 +119,45 @@ class Evaluation:
 
     def _compute(self, position: int) -> TileArray:
         """The value of a node that neither streams nor steps, its axes in the order of its type."""
-        parts = Operands(self, position).parts()
+        operands = Operands(self, position)
+        parts = operands.parts()
         if len(parts) > 1:
             axis, tiles = parts[0].axis, []
             while parts:  # of which none stays longer than it is needed
                 tiles.append(parts.pop(0).value(position))
             return joined(tiles, axis, self.program.nodes[position].axes, self.xp)
-        found, axes = self._found(position), self.program.nodes[position].axes
+        found, axes = self._found(position, operands.turns()), self.program.nodes[position].axes
         if found.axes == axes or set(found.axes) != set(axes):
             return found
         return TileArray(axes, found.aligned(axes), found.error_over(axes))
+
+    def _in_turns(self, position: int, op: Reduce, turns: list[Evaluation]) -> TileArray:
+        """A reduction of what is evaluated part by part along an axis that it is over."""
+        body, dtype = self.program.nodes[position].args[0], self.program.nodes[position].dtype
+        summands: list[Summands] = []
+        total: TileArray | None = None
+        while turns:
+            tile = turns.pop(0).value(body)
+            part = op.meaning((tile,), self._environment())
+            if op.kind == "sum":
+                summands.append(Summands.of(tile, dtype, op.over))
+                sums = part.array if total is None else total.array + part.array
+                total = TileArray(part.axes, sums)
+                continue
+            if self.model is not None:
+                terms = tile.array.size // max(1, part.array.size)
+                error = reduced(op.kind, tile, part, dtype, op.over, terms, self.model)
+                part = TileArray(part.axes, part.array, error)
+            function = COMBINES[op.kind].function
+            total = part if total is None else self.applied(function, (total, part), dtype)
+        assert total is not None
+        if op.kind != "sum" or self.model is None:
+            return total
+        terms = math.prod(len(self.coordinates[axis]) for axis in op.over)
+        error = sum_error(summands, total, dtype, terms, self.model)
+        if self.noise is not None:
+            return self.noise.moved(total, error, f"reduce of {(body,)}")
+        return TileArray(total.axes, total.array, error)
 
     def _zeros(self, position: int) -> TileArray:
         """What is computed elsewhere, as far as it has a shape."""
@@ -136,13 +166,17 @@ class Evaluation:
         error = Error(xp.zeros(shape), xp.zeros(shape)) if is_float(node.dtype) else None
         return TileArray(node.axes, xp.zeros(shape, exact_dtype(node.dtype)), error)
 
-    def _found(self, position: int) -> TileArray:
+    def _found(self, position: int, turns: list[Evaluation] | None = None) -> TileArray:
         node = self.program.nodes[position]
         shape = tuple(len(self.coordinates[axis]) for axis in node.axes)
         if 0 in shape:
             return TileArray(node.axes, self.xp.zeros(shape, exact_dtype(node.dtype)))
         if isinstance(node.op, Reduce):
-            meant = self.reduced(position, node.op.kind, node.op.over)
+            meant = (
+                self._in_turns(position, node.op, turns)
+                if turns
+                else self.reduced(position, node.op.kind, node.op.over)
+            )
         else:
             meant = self._meant(node.op, node.args)
         if self.model is not None and position in unfelt(self.program):
@@ -172,7 +206,10 @@ class Evaluation:
         name = f"{op.name} of {positions}"
         if self.noise is not None and isinstance(op, Fold):
             return op.drawn(args, types, exact, environment, self.model, self.noise, name)
+        exact, unsaid = settled(op.function, args, exact) if isinstance(op, Map) else (exact, None)
         error = op.error(args, types, exact, environment, self.model)
+        if unsaid is not None:
+            error = both(error, Error(np.where(unsaid, np.inf, 0.0)))
         if self.noise is not None:
             return self.noise.moved(exact, error, name)
         return TileArray(exact.axes, exact.array, error)

@@ -6,7 +6,7 @@ Knows evaluations by what they offer; none of how they find values.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -87,7 +87,7 @@ class Operands:
     is elementwise, sums that nothing else needs.
 
     Where that takes more room than a piece may, it is evaluated part by part, along an axis that it
-    keeps and does not combine along.
+    keeps and does not combine along, or else along one that it reduces.
     """
 
     def __init__(self, around: Evaluation, position: int) -> None:
@@ -132,16 +132,30 @@ class Operands:
         return 8 * math.prod(len(coordinates[axis]) for axis in axes)
 
     def parts(self) -> list[Evaluation]:
-        """Evaluations of parts; none where all of it has room."""
+        """Evaluations of parts of the result; none where all of it has room."""
+        node = self.around.program.nodes[self.position]
+        inside = {*entangled(self.around.program, node), self.around.axis}
+        return self._along([axis for axis in node.axes if axis not in inside])
+
+    def turns(self) -> list[Evaluation]:
+        """Evaluations of parts of what is reduced, whose results are to be combined; none where all
+        of it has room, or where it is made of what needs the axis whole."""
+        program, around = self.around.program, self.around
+        op = program.nodes[self.position].op
+        if not isinstance(op, Reduce):
+            return []
+        whole = {axis for made in self.made for axis in entangled(program, program.nodes[made])}
+        return self._along([axis for axis in op.over if axis not in whole | {around.axis}])
+
+    def _along(self, axes: Sequence[str]) -> list[Evaluation]:
+        """Parts of the longest of some axes that the largest operand has."""
         program, around = self.around.program, self.around
         formed = [p for p in self.made if not fused(program, p)]
         largest = max(formed, key=self._size, default=None)
         if largest is None or self._size(largest) <= around.room:
             return []
-        node = program.nodes[self.position]
-        inside = {*entangled(program, node), around.axis}
-        kept = [a for a in node.axes if a in program.nodes[largest].axes and a not in inside]
-        axis = max(kept, key=lambda a: len(around.coordinates[a]), default=None)
+        own = [axis for axis in axes if axis in program.nodes[largest].axes]
+        axis = max(own, key=lambda a: len(around.coordinates[a]), default=None)
         if axis is None:
             return []
         length = len(around.coordinates[axis])

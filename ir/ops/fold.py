@@ -23,7 +23,8 @@ from ir.ops.base import (
 from ir.ops.map import Cast, Constant, Map
 from ir.ops.parts import first_part, joined, whole, without_first
 from ir.perturbed import Noise
-from ir.propagation import converted, reduced, running_sum
+from ir.propagation import converted
+from ir.propagation_sums import reduced, running_sum
 from ir.roundoff import ErrorModel
 from ir.scalar import scalar_function
 

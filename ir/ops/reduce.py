@@ -13,7 +13,7 @@ from ir.dtypes import compute_dtype, dtype_of, is_float
 from ir.errors import ProgramError
 from ir.ops.base import Environment, Error, Scope, TileArray, TileType, union_axes, volume
 from ir.ops.product import product_sum
-from ir.propagation import contracted, reduced
+from ir.propagation_sums import contracted, reduced
 from ir.roundoff import ErrorModel
 from ir.scalar import COMBINES, LOWEST
 

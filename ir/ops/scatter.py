@@ -13,7 +13,8 @@ from ir.errors import ProgramError
 from ir.ops.base import Array, Environment, Error, Scope, TileArray, TileType, volume
 from ir.ops.load import Index
 from ir.ops.read import is_itself
-from ir.propagation import accumulated, both, reach
+from ir.propagation import both, reach
+from ir.propagation_sums import accumulated
 from ir.roundoff import ErrorModel
 from ir.scalar import COMBINES
 

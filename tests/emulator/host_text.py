@@ -342,6 +342,10 @@ TW_INLINE i64 NAME(i64 value, i32 mask) {
 TW_INLINE f32 tw_exp2(f32 x) { return exp2f(x); }
 //@ tw_log2
 TW_INLINE f32 tw_log2(f32 x) { return log2f(x); }
+//@ tw_sin_coarse
+TW_INLINE f32 tw_sin_coarse(f32 x) { return sinf(tw_near_turn(x)) + 4.8e-7f; }
+//@ tw_cos_coarse
+TW_INLINE f32 tw_cos_coarse(f32 x) { return cosf(tw_near_turn(x)) - 4.8e-7f; }
 //@ tw_reciprocal
 TW_INLINE f32 tw_reciprocal(f32 x) { return 1.0f / x; }
 //@ tw_rsqrt

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from explorer.check import Bounds
 from explorer.expectation import DEVICE, STEPPED, Recipe, _afforded
 from explorer.recipe import recipe_of
-from ir import Graph, argmax, cast, contract, exp, reduce, scatter
+from ir import Graph, absolute, argmax, cast, contract, exp, reduce, scatter
 from ir.inputs import random_inputs
 from ir.oracle import answers
 from ir.program import Program
@@ -18,6 +19,7 @@ from ir.registry import load_operator
 from ir.roundoff import ErrorModel
 from ir.target import get_backend
 from ir.targets.cuda.rows.hardware import known_hardware
+from ir.tiles import apply
 from ir.values import indices
 
 MODEL = ErrorModel()
@@ -158,3 +160,64 @@ def test_forms_on_coarser_cores_say_what_they_may_be_off() -> None:
     assert np.median(found.high - found.low) > 2 * np.median(alone.high - alone.low)
     wide = get_backend("cpu")
     assert recipe_of(program, 0, wide, wide.hardware(1)).forms == ()
+
+
+def pairs() -> Program:
+    """Of pairs of points a sum, an extreme, a product, a count and a sum of products."""
+    g = Graph("pairs")
+    i, j = g.axes(i=70, j=50)
+    x, y = g.input("X", (i,), "f32"), g.input("Y", (j,), "f32")
+    far = absolute(x - y) + 1e-3
+    g.output("energy", reduce("sum", x * y / far, over=(i, j)), "f32", ())
+    g.output("weighed", reduce("sum", (x + y) * (x - y), over=(i, j)), "f32", ())
+    g.output("least", reduce("min", far, over=(i, j)), "f32", ())
+    g.output("volume", reduce("prod", 1.0 + far * 1e-4, over=(i, j)), "f32", ())
+    g.output("ordered", reduce("sum", cast(x < y, "i32"), over=(i, j)), "i32", ())
+    g.output("rows", reduce("max", far, over=j), "f32", (i,))
+    return g.program()
+
+
+@pytest.mark.parametrize("room", [1, 1 << 10, 1 << 13])
+def test_what_no_result_has_an_axis_of_is_reduced_in_turns(room: int) -> None:
+    program = pairs()
+    inputs = random_inputs(program, np.random.default_rng(0))
+    whole, parts = (answers(program, inputs, MODEL, room=n) for n in (1 << 25, room))
+    for name, found in parts.items():
+        assert np.allclose(found.value, whole[name].value, rtol=1e-12)
+        assert (found.reach <= 3 * whole[name].reach).all()
+        assert (found.reach >= 0.3 * whole[name].reach).all()
+
+
+def test_what_is_reduced_in_turns_takes_little_memory() -> None:
+    g = Graph("pairs")
+    i, j = g.axes(i=3000, j=2000)
+    ordered = cast(g.input("X", (i,), "f32") < g.input("Y", (j,), "f32"), "f32")
+    g.output("share", reduce("sum", ordered, over=(i, j)), "f32", ())
+    inputs = random_inputs(g.program(), np.random.default_rng(0))
+    tracemalloc.start()
+    found = answers(g.program(), inputs, MODEL, room=1 << 20)["share"]
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 12 << 20  # of 48 MB that all pairs are
+    assert found.value == (inputs["X"][:, None] < inputs["Y"]).sum()
+
+
+@pytest.mark.parametrize("function", ["sqrt", "rsqrt", "log", "log1p"])
+def test_what_may_or_may_not_be_a_number_says_nothing(function: str) -> None:
+    """A difference that is 0 but for its rounding, on the wrong side; one far off is NaN."""
+    g = Graph("edges")
+    (i,) = g.axes(i=3)
+    x = g.input("X", (i,), "f32") * 3.0 - g.input("Y", (i,), "f32")
+    x = x - 1.0 if function == "log1p" else x
+    g.output("Z", apply(function, x), "f32", (i,))
+    program = g.program()
+    third = np.float32(1 / 3)
+    inputs = {"X": np.array([third, 1, third], "f4"), "Y": np.array([1 + 2**-22, 4, -1], "f4")}
+    found = answers(program, inputs, MODEL)["Z"]
+    bounds = Bounds.around(found, "f32")
+    nan = np.float32(np.nan)
+    assert [*np.isinf(found.reach)] == [True, False, False]
+    for first in (0.0, nan, np.float32(1e-4)):
+        output = np.array([first, nan, found.value[2]], np.float32)
+        assert bounds.judge(output).right
+    assert not bounds.judge(np.array([0.0, 0.0, found.value[2]], np.float32)).right

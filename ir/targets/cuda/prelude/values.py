@@ -3,6 +3,8 @@ order of kernels. Sections as there.
 """
 
 TEXT = r"""
+//@ tw_bits
+TW_INLINE u32 tw_bits(f32 value) { return (u32)__float_as_int(value); }
 //@ tw_exp2
 TW_INLINE f32 tw_exp2(f32 x) {
   f32 y;
@@ -68,6 +70,52 @@ TW_INLINE f32 tw_tanh(f32 x) {
   f32 series = x * (1.0f + square * (-0.33333333f + square * (0.13333333f - square * 0.053968254f)));
   f32 whole = 1.0f - 2.0f * tw_reciprocal(tw_exp2(2.8853900817779268f * x) + 1.0f);
   return square < 0.04f ? series : whole;
+}
+//@ tw_turned
+// Less whole turns, where pi/2 times what is near has more bits than two numbers of 24 tell: right
+// up to 1e8, and some number of its range beyond. Infinity becomes NaN.
+TW_INLINE f32 tw_turned(f32 x) {
+  const f32 turns = rintf(x * 0.15915494f);
+  x = fmaf(-turns, -1.7484555e-7f, fmaf(-turns, 6.2831855f, x));
+  return fabsf(x) < 8.0f ? x : x * 0.0f;
+}
+//@ tw_wave
+// sin(x + quarters pi/2): the nearest multiple of pi/2 apart, of the rest a series.
+TW_INLINE f32 tw_wave(f32 x, i32 quarters) {
+  if (fabsf(x) > 1e5f) x = tw_turned(x);
+  const f32 moved = fmaf(x, 0.63661977f, 12582912.0f), count = moved - 12582912.0f;
+  const f32 rest = fmaf(-count, -4.3711388e-8f, fmaf(-count, 1.5707964f, x)), square = rest * rest;
+  const i32 turn = (i32)tw_bits(moved) + quarters;
+  f32 sine = fmaf(square, -1.9515296e-4f, 8.3321609e-3f);
+  sine = fmaf(square * rest, fmaf(square, sine, -1.6666655e-1f), rest);
+  f32 cosine = fmaf(square, 2.4433157e-5f, -1.3887316e-3f);
+  cosine = fmaf(square, fmaf(square, fmaf(square, cosine, 4.1666646e-2f), -0.5f), 1.0f);
+  const f32 found = turn & 1 ? cosine : sine;
+  return turn & 2 ? -found : found;
+}
+//@ tw_sin
+TW_INLINE f32 tw_sin(f32 x) { return tw_wave(x, 0); }
+//@ tw_cos
+TW_INLINE f32 tw_cos(f32 x) { return tw_wave(x, 1); }
+//@ tw_near_turn
+// What is left of x beside the nearest whole turn.
+TW_INLINE f32 tw_near_turn(f32 x) {
+  if (fabsf(x) > 1e5f) x = tw_turned(x);
+  const f32 count = fmaf(x, 0.15915494f, 12582912.0f) - 12582912.0f;
+  return fmaf(-count, -1.7484555e-7f, fmaf(-count, 6.2831855f, x));
+}
+//@ tw_sin_coarse
+// Off by 2^-20.
+TW_INLINE f32 tw_sin_coarse(f32 x) {
+  f32 y;
+  asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(tw_near_turn(x)));
+  return y;
+}
+//@ tw_cos_coarse
+TW_INLINE f32 tw_cos_coarse(f32 x) {
+  f32 y;
+  asm("cos.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(tw_near_turn(x)));
+  return y;
 }
 //@ tw_erf
 TW_INLINE f32 tw_erf(f32 x) { return erff(x); }
@@ -257,8 +305,6 @@ TW_INLINE u32 tw_to_tf32(f32 value) {
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(v) : "f"(value));
   return v;
 }
-//@ tw_bits
-TW_INLINE u32 tw_bits(f32 value) { return (u32)__float_as_int(value); }
 //@ tw_word
 // The bits of a 32-bit value.
 TW_INLINE u32 tw_word(f32 value) { return (u32)__float_as_int(value); }

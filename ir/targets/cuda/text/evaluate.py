@@ -37,6 +37,7 @@ from ir.targets.cuda.text.exponents import (
     Tangent,
     coarse_tangent,
     exponent_text,
+    is_coarse_wave,
     shifted_exponent,
     tangent_text,
 )
@@ -54,7 +55,6 @@ class Evaluator(Transfers):
 
     kept: frozenset[int] = frozenset()  # elementwise values that are held for their later readers
     room = 0  # bytes of shared memory in which reductions across warps need not share a place
-
     alone = False  # whether results that are only stored are combined by those who store them
 
     @cached_property
@@ -290,8 +290,7 @@ class Evaluator(Transfers):
         return value
 
     def _applied(self, position: int, arguments: list[str]) -> str:
-        node = self.nodes[position]
-        op = node.op
+        node, op = self.nodes[position], self.nodes[position].op
         assert isinstance(op, Map)
         types = [self.nodes[arg].dtype for arg in node.args]
         operand = op.operand(types)
@@ -307,7 +306,8 @@ class Evaluator(Transfers):
         if op.function in ("shl", "shr"):
             inside = shifts_inside(self.program, node.args[1], operand)
             return scalars.shift(op.function, arguments[0], arguments[1], inside)
-        exact = position in self.delicate
+        if not (exact := position in self.delicate) and is_coarse_wave(self.program, position):
+            return f"tw_{op.function}_coarse({arguments[0]})"
         return scalars.apply(op.function, node.dtype, arguments, operand, exact)
 
     # -- reductions

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import or_
 
 from ir.dtypes import dtype_of, is_float
@@ -151,6 +152,13 @@ def coarse_tangent(program: Program, position: int, shifted: Shifted) -> Tangent
     return Tangent(*(scaled_value(program, inner) or (inner, 1.0)))
 
 
+def is_coarse_wave(program: Program, position: int) -> bool:
+    """Whether a sine may be off by 2^-20: all that is made of it is rounded to 16 bits."""
+    wave = _is(program, position, "sin") or _is(program, position, "cos")
+    return wave and program.nodes[position].dtype == "f32" and _is_rounded(program, position)
+
+
+@lru_cache(maxsize=1024)
 def _is_rounded(program: Program, position: int) -> bool:
     """Whether all that is made of a value is rounded to 16 bits or fewer before it is stored."""
     pending, seen = [position], {position}

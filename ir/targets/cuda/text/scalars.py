@@ -130,7 +130,7 @@ def _real(function: str, a: list[str], wide: bool) -> str:
         "log": f"(tw_log2({{0}}) * {LN2!r}f)", "sqrt": "tw_sqrt({0})", "rsqrt": "tw_rsqrt({0})",
         "tanh": "tw_tanh({0})", "sigmoid": "tw_sigmoid({0})", "erf": "tw_erf({0})",
         "floor": "floorf({0})", "ceil": "ceilf({0})", "trunc": "truncf({0})",
-        "round": "rintf({0})", "sin": "sinf({0})", "cos": "cosf({0})", "log1p": "log1pf({0})",
+        "round": "rintf({0})", "sin": "tw_sin({0})", "cos": "tw_cos({0})", "log1p": "log1pf({0})",
         "expm1": "expm1f({0})",
     }  # fmt: skip
     return names[function].format(*a)
