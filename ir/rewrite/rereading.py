@@ -1,12 +1,15 @@
 """What is read at other points is made where it is read, of what is in memory.
 
 A tile that a program makes point by point and reads elsewhere is whole in memory before anything
-reads it: `cast(x).at(j=j - 1, fill=0)` writes a copy of x. Where it is made of loads alone, each
-read may make what it reads of its own loads instead:
+reads it: `cast(x).at(j=j - 1, fill=0)` writes a copy of x. Where it is made of loads, and of what
+does not vary along the axes that are read elsewhere, each read may make what it reads of its own
+loads instead:
 
-    read(f(load(x, [i, j])), [i, j - 1])  =  f(load(x, [i, j - 1]))
+    read(f(load(x, [i, j]), r(i)), [i, j - 1])  =  f(load(x, [i, j - 1]), r(i))
 
-and `fill` where the point lies outside. It is made once for each point that is read.
+and `fill` where the point lies outside. It is made once for each point that is read. So halves of
+rows that are normalised and turned (r is what a row's numbers are scaled by) are read where they
+lie.
 """
 
 from __future__ import annotations
@@ -53,10 +56,19 @@ def _is_through(program: Program, position: int) -> bool:
     op, args = program.nodes[position].op, program.nodes[position].args
     if not isinstance(op, Read):
         return False
-    behind = [program.nodes[p] for p in program.behind([args[0]], lambda _: False)]
-    light = all(isinstance(node.op, Load | Map | Cast | Constant | Iota) for node in behind)
     places = dict(zip(program.nodes[args[0]].axes, op.index, strict=True))
-    return light and all(_composes(node.op, places) for node in behind if isinstance(node.op, Load))
+    moved = _moved(places)
+    if not moved:
+        return True  # read where it is
+    found = program.behind([args[0]], lambda p: moved.isdisjoint(program.nodes[p].axes))
+    behind = [node for p in found if not moved.isdisjoint((node := program.nodes[p]).axes)]
+    light = all(isinstance(node.op, Load | Map | Cast | Constant | Iota) for node in behind)
+    return bool(behind) and light and all(_composes(node.op, places) for node in behind if isinstance(node.op, Load))
+
+
+def _moved(places: Mapping[str, Index]) -> frozenset[str]:
+    """The axes that are read at other points than their own."""
+    return frozenset(axis for axis, index in places.items() if index != Index(((axis, 1),)))
 
 
 def _composes(op: Load, places: Mapping[str, Index]) -> bool:
@@ -74,6 +86,7 @@ class _Made:
     def __init__(self, program: Program, graph: Graph, made: list[Tile]) -> None:
         self.program, self.graph, self.made = program, graph, made
         self.known: dict[int, Tile] = {}
+        self.moved = frozenset[str]()
         self.outside = False  # whether points may be read that the tile lacks
 
     def read(self, position: int) -> Tile:
@@ -85,6 +98,7 @@ class _Made:
             axis: (index, None if index.gather is None else self.made[node.args[index.gather]])
             for axis, index in zip(self.program.nodes[source].axes, op.index, strict=True)
         }
+        self.moved = _moved({axis: index for axis, (index, _) in places.items()})
         inside = None if op.fill is None else self._inside(places)
         self.outside = inside is not None
         value = self._at(source, places)
@@ -119,6 +133,8 @@ class _Made:
 
     def _at(self, position: int, places: Places) -> Tile:
         """A node's value at the places."""
+        if self.moved.isdisjoint(self.program.nodes[position].axes):
+            return self.made[position]
         if position not in self.known:
             node = self.program.nodes[position]
             op, args = node.op, [self._at(arg, places) for arg in node.args]
