@@ -23,9 +23,10 @@ from ir.rewrite.split import split
 from ir.tiles import Tile
 
 
-def parted(program: Program, axis: str, parts: int) -> Program:
-    """The program with its reductions over `axis` in equal parts; raises UsageError as `split`."""
-    return _Apart(split(program, axis, parts), f"{axis}_part", f"{axis}_in").run()
+def parted(program: Program, axis: str, parts: int, unit: int = 1) -> Program:
+    """The program with its reductions over `axis` in parts of whole units; raises UsageError as
+    `split`."""
+    return _Apart(split(program, axis, parts, unit), f"{axis}_part", f"{axis}_in").run()
 
 
 def cut(program: Program, axis: str, parts: int) -> Program:

@@ -63,7 +63,11 @@ def _is_through(program: Program, position: int) -> bool:
     found = program.behind([args[0]], lambda p: moved.isdisjoint(program.nodes[p].axes))
     behind = [node for p in found if not moved.isdisjoint((node := program.nodes[p]).axes)]
     light = all(isinstance(node.op, Load | Map | Cast | Constant | Iota) for node in behind)
-    return bool(behind) and light and all(_composes(node.op, places) for node in behind if isinstance(node.op, Load))
+    return (
+        bool(behind)
+        and light
+        and all(_composes(node.op, places) for node in behind if isinstance(node.op, Load))
+    )
 
 
 def _moved(places: Mapping[str, Index]) -> frozenset[str]:

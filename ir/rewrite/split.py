@@ -16,7 +16,7 @@ from ir.builder import cast
 from ir.dtypes import compute_dtype, dtype_of, is_float
 from ir.errors import UsageError
 from ir.ops.load import Index, Load
-from ir.ops.map import Iota, Map
+from ir.ops.map import Cast, Iota, Map
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.program import Node, Program
 from ir.rewrite.analysis import Analysis, combined_axes
@@ -26,9 +26,9 @@ from ir.scalar import COMBINES, lowest
 from ir.tiles import Tile, apply
 
 
-def split(program: Program, axis: str, parts: int) -> Program:
-    """`program` with its reductions over `axis` split into `parts` parts, the last ones shorter
-    where they are not equal.
+def split(program: Program, axis: str, parts: int, unit: int = 1) -> Program:
+    """`program` with its reductions over `axis` split into `parts` parts of whole `unit`s, the
+    last ones shorter where they are not equal.
 
     Raises UsageError when there are not as many points, when the axis is also kept somewhere, or
     when a reduction along it depends on another in a way that cannot be corrected.
@@ -49,7 +49,7 @@ def split(program: Program, axis: str, parts: int) -> Program:
             raise UsageError(
                 f"{program.name}: {axis} cannot be split: {analysis.refused[position]}"
             )
-    return _Split(program, analysis, axis, parts).run()
+    return _Split(program, analysis, axis, parts, unit).run()
 
 
 def _together(program: Program, axis: str) -> tuple[str, ...]:
@@ -65,11 +65,13 @@ class _Split(Rebuild):
 
     body_view = "prior"
 
-    def __init__(self, program: Program, analysis: Analysis, axis: str, parts: int) -> None:
+    def __init__(
+        self, program: Program, analysis: Analysis, axis: str, parts: int, unit: int
+    ) -> None:
         super().__init__(program, analysis)
         self.axis, self.parts_count = axis, parts
         self.extent = program.axes[axis]
-        self.inner = -(-self.extent // parts)
+        self.inner = -(-self.extent // (parts * unit)) * unit
         self.ragged = self.inner * parts != self.extent
         self.part_axis, self.in_axis = f"{axis}_part", f"{axis}_in"
         extents: dict[str, int] = {}
@@ -166,9 +168,18 @@ class _Split(Rebuild):
         op, args = self.graph.node(body)
         product = kind == "sum" and op == Map("mul") and is_float(body.dtype)
         factors = [Tile(self.graph, arg) for arg in args]
-        if product and not self.ragged and all({*over} <= {*one.axes} for one in factors):
-            return self.graph.add(Contract(over, body.dtype), *factors)
+        if product and all({*over} <= {*one.axes} for one in factors):
+            return self.graph.add(Contract(over, body.dtype), *map(self._within, factors))
         return self.graph.add(Reduce(kind, over), self._inside(body, kind))
+
+    def _within(self, factor: Tile) -> Tile:
+        """A factor that is 0 beyond the axis, as what is read there is."""
+        op, args = self.graph.node(factor)
+        if (isinstance(op, Load) and op.fill == 0) or not self.ragged:
+            return factor
+        if isinstance(op, Cast):
+            return self.graph.add(op, self._within(Tile(self.graph, args[0])))
+        return self._inside(factor, "sum")
 
     def _merged(self, kind: str, partial: Tile, value: Tile) -> Tile:
         merged = self.graph.add(Reduce(kind, (self.part_axis,)), value)

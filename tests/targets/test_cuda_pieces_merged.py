@@ -11,6 +11,7 @@ from ir import Graph, cast, contract, exp, maximum, reduce, where
 from ir.inputs import random_inputs
 from ir.oracle import evaluate
 from ir.program import Program
+from ir.registry import load_operator
 from ir.targets.cuda.build.kernels import lower_all
 from ir.targets.cuda.space.engines import residence_space, routes_of
 from ir.targets.cuda.space.residences import PARTS, residences
@@ -59,8 +60,29 @@ def energy() -> Program:
     return g.program()
 
 
+def odd_cache() -> Program:
+    """Few queries, keys of which no number of parts has as many each, some that do not count."""
+    words = {"b": 1, "heads": 4, "kv_heads": 2, "d": 64, "sk": 521, "dtype": "bf16"}
+    return load_operator("decode_attention").build(**words)
+
+
+def odd_vocabulary() -> Program:
+    return load_operator("linear_cross_entropy").build(m=40, n=521, k=64, dtype="bf16")
+
+
+def odd_rows() -> Program:
+    """Mean and variance of few long rows, and quotients by what is 0 behind their end."""
+    g = Graph("odd_rows")
+    m, n = g.axes(m=2, n=1499)
+    x = g.input("X", (m, n), "f32")
+    mean = reduce("sum", x, over=n) * (1 / 1499)
+    g.output("var", reduce("sum", (x - mean) * (x - mean), over=n), "f32", (m,))
+    g.output("far", reduce("sum", x / (1499.0 - g.iota(n)), over=n), "f32", (m,))
+    return g.program()
+
+
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++)")
-@pytest.mark.parametrize("make", [drafts, pairs, energy])
+@pytest.mark.parametrize("make", [drafts, pairs, energy, odd_cache, odd_vocabulary, odd_rows])
 def test_parts_are_merged_once(make: Any) -> None:
     program = make()
     inputs = random_inputs(program, np.random.default_rng(1))

@@ -37,6 +37,7 @@ from ir.targets.cuda.build.role_rules import WIDEST
 from ir.targets.cuda.layouts.access import load_access
 
 SHORTEST = 128  # points of a part
+UNIT = 64  # of points that parts have whole ones of where no equal parts are as many as wished
 BLOCK = 64  # rows of a product that one block has at least
 HELD = 16 << 10  # elements that a block has in registers
 LINE = 128  # bytes that lie together: a block does not share them with another
@@ -55,7 +56,8 @@ def counts_of(phase: Program, processors: int) -> list[int]:
         fewest = 1 << (wanted - 1).bit_length()
         wished = [fewest // 2, fewest, 2 * fewest]
         wished += [4 * fewest] if _uneven(phase, axis) else [_held(phase, axis)]
-        counts = [_divisor(phase.axes[axis], count) for count in wished if count > 1]
+        extent = phase.axes[axis]
+        counts = [_near(extent, count) for count in wished if count > 1]
     if axis == _across(phase):
         counts += _whole_parts(phase.axes[axis])
     statistics = _statistics(phase, axis)
@@ -126,6 +128,16 @@ def is_output(program: Program, position: int) -> bool:
     return all(isinstance(program.nodes[user].op, Store) for user in program.users(position))
 
 
+def _near(extent: int, wished: int) -> int:
+    """The divisor of an extent that is near what is wished, else so many parts of whole units as
+    have all of it, the last one shorter."""
+    found = _divisor(extent, wished)
+    if 2 * found >= wished and found <= 2 * wished:
+        return found
+    length = -(-extent // (wished * UNIT)) * UNIT
+    return -(-extent // length)
+
+
 def _divisor(extent: int, wished: int) -> int:
     """The least divisor of an extent from `wished` up to twice that, else the largest below."""
     near = (n for n in range(wished, 2 * wished) if extent % n == 0)
@@ -151,8 +163,11 @@ def _uneven(program: Program, axis: str) -> bool:
 
 
 def _whole_parts(extent: int) -> list[int]:
-    """The fewest parts that a tile of a product holds one of, and the next more."""
+    """The fewest parts that a tile of a product holds one of, and the next more; the last one is
+    shorter where none divides the extent."""
     sizes = [size for size in range(WIDEST, SHORTEST - 1, -1) if extent % size == 0]
+    if not sizes:
+        return [-(-extent // size) for size in (WIDEST, WIDEST // 2)]
     return [extent // size for size in sizes[:1] + [s for s in sizes[1:] if s <= WIDEST // 2][:1]]
 
 
@@ -177,10 +192,13 @@ def _parts(program: Program, axis: str, parts: int) -> Program | None:
     extent = program.axes[axis]
     over = (reduced_axes(program.nodes[n]) for n in reductions_of(program))
     together = min((volume(program, axes) for axes in over if axis in axes), default=extent)
-    if parts < 2 or extent % parts or together // parts < SHORTEST:
+    if parts < 2 or together // parts < SHORTEST:
+        return None
+    unit = UNIT if extent % parts else 1
+    if parts > -(-extent // unit):
         return None
     with suppress(UsageError):
-        return parted(program, axis, parts)
+        return parted(program, axis, parts, unit)
     return None
 
 

@@ -44,6 +44,8 @@ def find_passes(
     for position, node in enumerate(program.nodes):
         needs = max((first[arg] for arg in node.args), default=0)
         if isinstance(node.op, (Now, Prior)):
+            if node.args[0] not in own:
+                raise Refusal("loops", f"node {position} reads a state of another main loop")
             first[position] = own[node.args[0]]
         elif is_reduction(node) and (along := looped & {*reduced_axes(node)}):
             fresh = bool(folded) and along == looped - folded
