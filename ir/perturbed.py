@@ -21,6 +21,7 @@ import numpy as np
 from ir.ops.base import Array, Error, TileArray
 
 RUNS, COPIES = 8, 4  # in all, and of them in one evaluation, where it has room for them
+_WIDTH = 12.0**0.5  # of a range in which all numbers are as likely, over the root of their variance
 REACHES = 8.0  # times the largest distance of so many runs: what is close in all of them by chance
 
 
@@ -46,8 +47,8 @@ class Noise:
             share = self._together(name) + self.draws.random(array.shape, dtype=np.float32)
             by = error.wide * (share - 0.5)
         if not isinstance(error.spread, float) or error.spread:
-            drawn = self.draws.standard_normal(array.shape, dtype=np.float32)
-            by = by + error.spread**0.5 * drawn
+            drawn = self.draws.random(array.shape, dtype=np.float32) - np.float32(0.5)
+            by = by + _WIDTH * np.sqrt(error.spread) * drawn
         return TileArray(tile.axes, array + self.xp.where(self.xp.isfinite(by), by, np.nan))
 
     def _together(self, name: str) -> float:
