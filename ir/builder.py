@@ -168,7 +168,8 @@ class Graph:
 
         Elements of less than a byte lie side by side in bytes along the last one.
         """
-        dtype = dtype or given_tile(f"{self._name}: output {name}", value).dtype
+        value = given_tile(f"{self._name}: output {name}", value)
+        dtype = dtype or value.dtype
         if value.dtype != dtype:
             value = cast(value, dtype)
         axes = value.axes if dims is None else self.names(f"output {name}", dims)

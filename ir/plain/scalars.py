@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ir.dtypes import compute_dtype, is_float, promote
+from ir.dtypes import compute_dtype, is_float
 from ir.merges import CAST, Merge
 from ir.ops.base import Scope, TileType
 from ir.ops.map import Map
@@ -67,22 +67,18 @@ def call(function: str, *args: Scalar) -> Scalar:
         return Call(function, (args[0], *(convert(arg, dtype) for arg in args[1:])), dtype)
     if function in LOGICAL:
         return Call(function, tuple(convert(arg, "bool") for arg in args), "bool")
-    of = dtype if row.result != "bool" else promote(tuple(types))
+    of = dtype if row.result in ("promote", "float") else row.operand(types)
     if of == "bool" and function in _OF_TRUTH:
         return Call(_OF_TRUTH[function], args, "bool")
     of = "i32" if of == "bool" else of
-    found = Call(function, tuple(convert(arg, of) for arg in args), _kind(row.result, of))
-    return convert(found, dtype)
+    kind = of if row.result in ("promote", "float") else dtype
+    return convert(Call(function, tuple(convert(arg, of) for arg in args), kind), dtype)
 
 
 def special(op: Map, arg: Scalar, source: str) -> Scalar:
     """A function with attributes (lookup, bitcast) of a tile of dtype `source`."""
     assert op.dtype is not None
     return Call(op.function, (arg,), compute_dtype(op.dtype), op, source)
-
-
-def _kind(result: str, of: str) -> str:
-    return "bool" if result == "bool" else of
 
 
 def merged(merge: Merge, left: Sequence[Scalar], right: Sequence[Scalar]) -> list[Scalar]:

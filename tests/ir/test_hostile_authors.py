@@ -133,6 +133,7 @@ CASES: list[tuple[Callable[[Given], Any], str]] = [
     (lambda a: a.n.at(i=a.i, fill=2**40), "1099511627776 has no room in i32, which has -"),
     (lambda a: a.x.at(i=2**70, fill=0), "read at i: index 1180591620717411303424 spans"),
     (lambda a: a.x[a.i], "a computed tile has no subscripts"),
+    (lambda a: a.g.output("O", fold("sum", a.x, a.i), "f32"), "output O: a tuple is no tile"),
     # what an index is not
     (lambda a: a.i // 2, "axis i // 2: an index is a sum of multiples of axes; g.coordinate"),
     (lambda a: (a.i + 1) % 2, "an index % 2: an index is a sum of multiples"),
