@@ -26,7 +26,7 @@ FEW = 8  # processors, so that small programs have parts for all of them
 def drafts() -> Program:
     """Keys of a cache that each query sees, and keys of its own of which bits say what it sees."""
     g = Graph("drafts")
-    h, r, i, j, k, d, e = g.axes(h=2, r=4, i=32, j=512, k=32, d=64, e=64)
+    h, r, i, j, k, d, e = g.axes(h=2, r=4, i=16, j=256, k=16, d=32, e=32)
     q = g.input("Q", (i, h, r, d), "bf16")
     cached = contract(q, g.input("K", (j, h, d), "bf16"), over=d) * 0.125
     own = contract(q, g.input("L", (k, h, d), "bf16"), over=d) * 0.125

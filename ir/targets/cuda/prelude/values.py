@@ -72,11 +72,11 @@ TW_INLINE f32 tw_tanh(f32 x) {
   return square < 0.04f ? series : whole;
 }
 //@ tw_turned
-// Less whole turns, where pi/2 times what is near has more bits than two numbers of 24 tell: right
-// up to 1e8, and some number of its range beyond. Infinity becomes NaN.
+// Less whole turns, of which there are more than f32 multiplies exactly: right up to 1e15, and some
+// number of the range beyond. Infinity becomes NaN.
 TW_INLINE f32 tw_turned(f32 x) {
-  const f32 turns = rintf(x * 0.15915494f);
-  x = fmaf(-turns, -1.7484555e-7f, fmaf(-turns, 6.2831855f, x));
+  const f64 turns = rint((f64)x * 0.15915494309189535);
+  x = (f32)fma(-turns, 2.4492935982947064e-16, fma(-turns, 6.283185307179586, (f64)x));
   return fabsf(x) < 8.0f ? x : x * 0.0f;
 }
 //@ tw_wave

@@ -22,6 +22,7 @@ from ir.ops.reduce import Carry, Contract, Reduce
 from ir.ops.store import Store
 from ir.program import Program
 from ir.rewrite.domain import live_range
+from ir.rewrite.joining import joined_axes
 from ir.rewrite.parting import cut, nested, parted
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.build.boundaries import boundary_of
@@ -240,8 +241,12 @@ def _across(program: Program) -> str | None:
 @lru_cache(maxsize=256)
 def _several(program: Program) -> str | None:
     """The longest axis of a reduction along several, of no product: blocks share the walk of one
-    axis at most, so one block would have all of them (a sum over pairs of points)."""
+    axis at most, so one block would have all of them (a sum over pairs of points). None where those
+    that lie behind each other are one."""
     if any(isinstance(node.op, Carry) for node in program.nodes):
+        return None
+    joined = joined_axes(program)
+    if all(len(reduced_axes(joined.nodes[n])) < 2 for n in reductions_of(joined)):
         return None
     stored = {axis for _, store in program.stores() for axis in store.axes}
     sums = (n for n in reductions_of(program) if not is_for_tensor_cores(program, n))
