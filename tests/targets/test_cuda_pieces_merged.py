@@ -14,7 +14,7 @@ from ir.program import Program
 from ir.registry import load_operator
 from ir.targets.cuda.build.kernels import lower_all
 from ir.targets.cuda.space.engines import residence_space, routes_of
-from ir.targets.cuda.space.residences import PARTS, residences
+from ir.targets.cuda.space.residences import PARTS, pieces_of, residences
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
@@ -97,6 +97,19 @@ def test_parts_are_merged_once(make: Any) -> None:
                 assert not problems(program, kernel, inputs, bounds, 0), (name, route.engine)
                 tried += 1
     assert tried
+
+
+@pytest.mark.parametrize("names", ["pn", "np", "xyab", "ba"])
+def test_of_axes_that_are_as_long_the_first_is_in_parts(names: str) -> None:
+    """Whatever order a process has sets in: others would have kernels of other names."""
+    g = Graph("alike")
+    axes = tuple(g.axis(name, 1 << 12) for name in names)
+    x = g.input("X0", axes[:1], "f32")
+    for number, axis in enumerate(axes[1:], 1):
+        x = maximum(x, g.input(f"X{number}", (axis,), "f32"))
+    g.output("sum", reduce("sum", x, over=axes[::-1]), "f32", ())
+    piece = pieces_of(g.program(), f"{PARTS}128")[0].program
+    assert f"{names[0]}_part" in piece.axes
 
 
 def test_pairs_of_points_are_the_work_of_all_processors() -> None:

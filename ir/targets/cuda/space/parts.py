@@ -11,7 +11,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from math import prod
@@ -129,6 +129,12 @@ def is_output(program: Program, position: int) -> bool:
     return all(isinstance(program.nodes[user].op, Store) for user in program.users(position))
 
 
+def _longest(program: Program, axes: Collection[str]) -> str | None:
+    """The longest of some axes; of those as long the program's first, in every process the same."""
+    own = (axis for axis in program.axes if axis in axes)
+    return max(own, key=lambda axis: program.axes[axis], default=None)
+
+
 def _near(extent: int, wished: int) -> int:
     """The divisor of an extent that is near what is wished, else so many parts of whole units as
     have all of it, the last one shorter."""
@@ -215,7 +221,7 @@ def _chained(program: Program) -> str | None:
         for before in _before(program, position)
         for axis in axes & sums[before]
     }
-    return max(found, key=lambda axis: program.axes[axis], default=None)
+    return _longest(program, found)
 
 
 @lru_cache(maxsize=256)
@@ -235,7 +241,7 @@ def _across(program: Program) -> str | None:
             if is_for_tensor_cores(program, before):
                 found |= axes & {*program.nodes[before].axes}
     longer = {axis for axis in found - walked - stored if program.axes[axis] > WIDEST}
-    return max(longer, key=lambda axis: program.axes[axis], default=None)
+    return _longest(program, longer)
 
 
 @lru_cache(maxsize=256)
@@ -252,7 +258,7 @@ def _several(program: Program) -> str | None:
     sums = (n for n in reductions_of(program) if not is_for_tensor_cores(program, n))
     over = (reduced_axes(program.nodes[n]) for n in sums)
     found = {axis for axes in over if len(axes) > 1 for axis in axes} - stored
-    return max(found, key=lambda axis: program.axes[axis], default=None)
+    return _longest(program, found)
 
 
 def _parted_axis(program: Program) -> str | None:
@@ -276,7 +282,7 @@ def _beside_axis(program: Program) -> str | None:
         heavy = any(is_for_tensor_cores(program, n) for n in along)
         if along and own and apart and plain and not heavy:
             found += [axis] if not any(stores[place] & along for place in own) else []
-    return max(found, key=lambda axis: program.axes[axis], default=None)
+    return _longest(program, found)
 
 
 def _all_before(program: Program, position: int) -> set[int]:
