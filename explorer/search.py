@@ -268,11 +268,17 @@ class Search:
         self._add_all(self.settled.finalists, FINAL)
         return self.settled.outcome.seconds or 0.0, self.settled.schedule
 
+    def in_turns(
+        self, schedules: Sequence[Schedule], rounds: int, strategy: str = FINAL
+    ) -> list[Pair]:
+        """Measure in turns and record, as measured by that strategy."""
+        pairs = list(zip(schedules, self.measurer.compete(schedules, rounds), strict=True))
+        self._add_all(pairs, strategy)
+        return pairs
+
     def _heat(self, schedules: list[Schedule]) -> list[tuple[float, Schedule]]:
         """Measure in one round and record; those that were right again, the fastest first."""
-        pairs = list(zip(schedules, self.measurer.compete(schedules, 1), strict=True))
-        self._add_all(pairs, HEAT)
-        return _ranked(pairs)
+        return _ranked(self.in_turns(schedules, 1, HEAT))
 
     def _incumbent(self) -> Schedule | None:
         """The best of earlier searches, if it is of this search's space; as one of its kernels."""

@@ -2,30 +2,29 @@
 
 A schedule's time between extents at which it was measured is interpolated, in what is left of its
 times once the backend's own estimate of the work (tiles that are padded, waves that are not full)
-is taken out. What has to be fitted anew is another schedule, and is doubted. Knows no records and
+is taken out; a model of the family's times has its say, too, the more the farther away they were
+measured. A schedule is carried to another extent with its tiles as they are, and with as many of
+them as it has; what has to be fitted anew is another schedule, and is doubted. Knows no records and
 no measuring.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from costmodel.features import IDEAL
 from explorer.shapes.family import Point, distance
-from explorer.shapes.fitted import fitted
+from explorer.shapes.learnt import DOUBT, Learnt
+from explorer.shapes.members import Members
 from explorer.shapes.table import Settled, Table
-from explorer.strategies.opening import ESTIMATE
-from explorer.workload import Workload
-from ir.columns import Matrix
-from ir.schedule import Schedule
+from ir.schedule import Schedule, Value
 
 _NEAR = 8  # nearest points whose schedules are looked at, and as many more as none fits of
 _AWAY = 0.15  # relative doubt of a time for every factor of e from where it was measured
+_SPREAD = 0.1  # standard deviation of the logarithm of an estimated time, besides
 _REFITTED = 0.5  # and of that of what was another schedule there, from the same place on
-
-Member = Callable[[Point], Workload]
+_RESCALED = 0.1  # the same where it had as many tiles, longer or shorter ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,55 +40,93 @@ class Choice:
     doubted: float
 
 
-def choice_for(table: Table, point: Point, member: Member) -> Choice | None:
+def choice_for(table: Table, point: Point, members: Members) -> Choice | None:
     """The schedule for a member: a measured point's own; None where none fits."""
     own = next((row for row in table.rows if row.point == point), None)
-    if own is not None and fitted(member(point), own.schedule) == own.schedule:
+    if own is not None and members.fitted(point, own.schedule, pinned=False) == own.schedule:
         return Choice(own.schedule, own, own.seconds, own.seconds)
-    return next(iter(choices_for(table, point, member)), None)
+    return next(iter(choices_for(table, point, members)), None)
 
 
 def choices_for(
-    table: Table, point: Point, member: Member, pins: Mapping[str, object] | None = None
+    table: Table, point: Point, members: Members, learnt: Learnt | None = None
 ) -> list[Choice]:
     """Schedules measured at the nearest points, as they fit here, the best expected first."""
-    workload = member(point)
     anchors: dict[Schedule, list[Settled]] = {}
-    for number, times in enumerate(_by_distance(table, point)):
+    stretched: dict[Schedule, list[Settled]] = {}
+    stretches = learnt is not None or not table.expected  # which are what a model chose of these
+    for number, (near, times) in enumerate(_by_distance(table, point)):
         if number >= _NEAR and anchors:
             break
         for schedule in times:
-            own = fitted(workload, schedule, pins)
+            own = members.fitted(point, schedule)
             if own is not None:
                 anchors.setdefault(own, []).extend(times[schedule])
-    found = [_expected(workload, point, own, them, member) for own, them in anchors.items()]
+            other = members.rescaled(point, schedule, near) if stretches else None
+            if other is not None:
+                here = [one for one in times[schedule] if one.point == near]
+                stretched.setdefault(other, []).extend(here)
+    fresh = {one: them for one, them in stretched.items() if one not in anchors}
+    members.estimate(point, [*anchors, *fresh])
+    found = [_expected(members, point, own, them, _REFITTED) for own, them in anchors.items()]
+    found += [
+        _expected(members, point, own, them, _strange(own, them)) for own, them in fresh.items()
+    ]
+    model = {} if learnt is None else learnt.told(point, [*anchors, *fresh])
+    found = [_believed(choice, point, model.get(choice.schedule)) for choice in found]
     return sorted(found, key=lambda choice: choice.doubted)
 
 
-def _by_distance(table: Table, point: Point) -> Iterator[dict[Schedule, list[Settled]]]:
-    """For each measured point, the nearest first, all times of those of its schedules that were
+def _strange(schedule: Schedule, times: Sequence[Settled]) -> float:
+    """The doubt of a schedule with as many tiles as those that were measured: little if all else is
+    as it was there (fewer stages, where longer tiles leave no room for more, are another thing)."""
+    mine = _apart_from_tiles(schedule)
+    alike = any(_apart_from_tiles(one.schedule) == mine for one in times)
+    return _RESCALED if alike else _REFITTED
+
+
+def _apart_from_tiles(schedule: Schedule) -> dict[str, Value]:
+    return {name: v for name, v in schedule.as_dict().items() if "tile" not in name.split(".")}
+
+
+def _believed(choice: Choice, point: Point, told: float | None) -> Choice:
+    """A choice with what a model told, each weighed by how far it is off as a rule."""
+    if told is None or choice.row.point == point:
+        return choice
+    estimated = _SPREAD + choice.doubted / choice.seconds - 1.0
+    weights = 1.0 / estimated**2, 1.0 / DOUBT**2
+    logs = math.log(choice.seconds), math.log(told)
+    mean = sum(w * log for w, log in zip(weights, logs, strict=True)) / sum(weights)
+    seconds = math.exp(mean)
+    return replace(choice, seconds=seconds, doubted=seconds * (1.0 + sum(weights) ** -0.5))
+
+
+def _by_distance(
+    table: Table, point: Point
+) -> Iterator[tuple[Point, dict[Schedule, list[Settled]]]]:
+    """Each measured point, the nearest first, with all times of those of its schedules that were
     measured at none before it."""
     times: dict[Schedule, list[Settled]] = {}
-    for one in table.measured:
+    for one in table.told:
         times.setdefault(one.schedule, []).append(one)
     given: set[Schedule] = set()
-    points = dict.fromkeys(one.point for one in table.measured)
+    points = dict.fromkeys(one.point for one in table.told)
     for near in sorted(points, key=lambda other: distance(other, point)):
-        mine = [one.schedule for one in table.measured if one.point == near]
-        yield {schedule: times[schedule] for schedule in mine if schedule not in given}
+        mine = [one.schedule for one in table.told if one.point == near]
+        yield near, {schedule: times[schedule] for schedule in mine if schedule not in given}
         given.update(mine)
 
 
 def _expected(
-    workload: Workload, point: Point, schedule: Schedule, times: Sequence[Settled], member: Member
+    members: Members, point: Point, schedule: Schedule, times: Sequence[Settled], strange: float
 ) -> Choice:
     """The schedule's seconds by its own measured times; where there are none by those of schedules
-    that became it here."""
+    that became it here, with that much doubt more."""
     same = [one for one in times if one.schedule == schedule]
     ordered = sorted(same or times, key=lambda one: distance(one.point, point))
     first = ordered[0]
     second = next((one for one in ordered if _across(first.point, point, one.point)), None)
-    logs = [math.log(_scaled(workload, schedule, one, member))
+    logs = [math.log(_scaled(members, point, schedule, one))
             for one in (first, second) if one is not None]  # fmt: skip
     away = [distance(one.point, point) for one in (first, second) if one is not None]
     told, doubt = logs[0], away[0]
@@ -97,7 +134,7 @@ def _expected(
         share = away[0] / sum(away)
         told, doubt = (1.0 - share) * logs[0] + share * logs[1], away[0] * (1.0 - share)
     seconds = math.exp(told)
-    factor = 1.0 + _AWAY * doubt + (0.0 if same else _REFITTED * (1.0 + doubt))
+    factor = 1.0 + _AWAY * doubt + (0.0 if same else strange * (1.0 + doubt))
     return Choice(schedule, first, seconds, seconds * factor)
 
 
@@ -107,43 +144,18 @@ def _across(one: Point, point: Point, other: Point) -> bool:
     return sum(math.log(a / x) * math.log(b / x) for a, x, b in pairs) < 0.0
 
 
-def _scaled(workload: Workload, schedule: Schedule, one: Settled, member: Member) -> float:
+def _scaled(members: Members, point: Point, schedule: Schedule, one: Settled) -> float:
     """Seconds of a schedule if its work takes as long as that of a measured time.
 
     Of what was another schedule there, it gains nothing beside the program's own work: estimates
     of two schedules differ by more than two extents of one.
     """
-    there = member(one.point)
-    own = fitted(there, one.schedule)
-    known, told = None if own is None else work_of(there, own), work_of(workload, schedule)
-    program = workload.program.flops / max(1, one.flops)
+    there = members.fitted(one.point, one.schedule, pinned=False)
+    known = None if there is None else members.work(one.point, there)
+    told = members.work(point, schedule)
     if known is None or told is None:
-        return one.seconds * program
+        return one.seconds * members(point).program.flops / max(1, one.flops)
     ratio = told / known
-    if own != schedule:
-        ratio = max(ratio, least_of(workload) / least_of(there))
+    if there != schedule:
+        ratio = max(ratio, members.least(point) / members.least(one.point))
     return one.seconds * ratio
-
-
-def work_of(workload: Workload, schedule: Schedule) -> float | None:
-    """Seconds that the backend estimates, padded tiles and idle processors included; they are good
-    for ratios alone. None without an estimate."""
-    return _told(workload, workload.space().encode(schedule)[None, :], (IDEAL, ESTIMATE))
-
-
-def least_of(workload: Workload) -> float:
-    """What the program takes at least, in seconds by the backend's features, else in FLOPs."""
-    told = _told(workload, workload.space().blank, (IDEAL,))
-    return float(max(1, workload.program.flops)) if told is None else told
-
-
-def _told(workload: Workload, row: Matrix, names: tuple[str, ...]) -> float | None:
-    """The product of features that are in powers of two; None where the backend has them not."""
-    space = workload.space()
-    if space.features is None:
-        return None
-    known, table = space.features(space.columns(row))
-    if not set(names) <= set(known):
-        return None
-    told = sum(float(table[0, known.index(name)]) for name in names)
-    return math.exp2(told) if math.isfinite(told) else None

@@ -15,6 +15,7 @@ from ir.columns import Decision
 from ir.schedule import Schedule, Value
 from ir.space import Row, Space
 
+_FEW = 32  # tiles of an axis, of which there are as many where it is longer or shorter
 _TRIES = 64  # repairs, of which the one that changes least is taken
 
 
@@ -37,6 +38,30 @@ def fitted(
         return None
     changes = (mended != row).sum(axis=1)
     return space.schedule(mended[int(changes.argmin())])
+
+
+def rescaled(
+    workload: Workload,
+    schedule: Schedule,
+    other: Workload,
+    pins: Mapping[str, object] | None = None,
+) -> Schedule | None:
+    """A schedule of `other` fitted with as many tiles of each axis as it has there, instead of
+    tiles as long, where the axis has few; None where that is nothing else, or nothing was found."""
+    here, there, space = workload.program.axes, other.program.axes, workload.space(pins)
+    values = schedule.as_dict()
+    for decision in space.decisions:
+        axis, value = decision.owner.rpartition(".")[2], values.get(decision.name)
+        if decision.group != "tile" or not _is_number(value) or here.get(axis) == there.get(axis):
+            continue
+        if axis in here and axis in there:
+            tiles = -(-there[axis] // max(1, int(value or 1)))
+            long = [v for v in decision.domain if int(v) * tiles >= here[axis]]
+            if tiles <= _FEW and long:
+                values[decision.name] = min(long, key=int)
+    if values == schedule.as_dict():
+        return None
+    return fitted(workload, Schedule.of(schedule.target, values), pins)
 
 
 def _row(space: Space, schedule: Schedule) -> Row:

@@ -28,6 +28,7 @@ def carried(workload: Workload, store: str | Path | None) -> Winner | None:
     Its seconds are an estimate, from those of a near measured point.
     """
     from explorer.shapes.choice import choice_for
+    from explorer.shapes.members import Members
     from explorer.winner import Winner
     from explorer.workload import Workload
 
@@ -44,7 +45,7 @@ def carried(workload: Workload, store: str | Path | None) -> Winner | None:
         return Workload.of(workload.operator, arguments, *where)
 
     if workload.given is None:
-        choice = choice_for(table, point, member)
+        choice = choice_for(table, point, Members(member))
         if choice is None:
             return None
         return Winner(workload, choice.schedule, choice.seconds, job)

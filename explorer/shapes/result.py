@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from explorer.shapes.choice import choice_for
 from explorer.shapes.family import Family, Point
+from explorer.shapes.members import Members
 from explorer.shapes.table import Table
 from explorer.winner import Winner
 from ir.errors import UsageError
@@ -85,7 +86,7 @@ class FamilyResult:
         inside = all(v in e for v, (_, e) in zip(point, self.family.varying, strict=True))
         if not inside or set(extents) - set(self.family.names):
             raise UsageError(f"{extents}: not among {self.family.title}")
-        choice = choice_for(self.table, point, self.family.workload)
+        choice = choice_for(self.table, point, Members(self.family.workload))
         if choice is None:
             raise UsageError(f"{self.family.words(point)}: no schedule of the family fits it")
         return Winner(self.family.workload(point), choice.schedule, choice.seconds, self.job)

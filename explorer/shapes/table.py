@@ -17,7 +17,8 @@ from ir.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A point, a schedule that was measured there, and the seconds and FLOPs of its kernel."""
+    """A point, a schedule that was measured there (or is expected of), and the seconds and FLOPs of
+    its kernel."""
 
     point: Point
     schedule: Schedule
@@ -29,13 +30,15 @@ class Settled:
 class Table:
     """The schedules of a family by measured points, one each in `rows`.
 
-    `others` are times of the same schedules at points that have another one.
+    `others` are times of the same schedules at points that have another one, `expected` what a
+    model tells of the best schedules at points between, where nothing was measured.
     """
 
     varying: tuple[tuple[str, Extents], ...]
     fixed: tuple[tuple[str, Any], ...]
     rows: tuple[Settled, ...]
     others: tuple[Settled, ...] = ()
+    expected: tuple[Settled, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,9 +57,14 @@ class Table:
         """All times."""
         return (*self.rows, *self.others)
 
+    @property
+    def told(self) -> tuple[Settled, ...]:
+        """The same, and what is expected of points between."""
+        return (*self.measured, *self.expected)
+
     def to_data(self) -> dict[str, object]:
         """As JSON takes it."""
-        schedules = list(dict.fromkeys(one.schedule for one in self.measured))
+        schedules = list(dict.fromkeys(one.schedule for one in self.told))
         places = {schedule: place for place, schedule in enumerate(schedules)}
 
         def told(times: tuple[Settled, ...]) -> list[list[object]]:
@@ -68,6 +76,7 @@ class Table:
             "schedules": [schedule.to_json() for schedule in schedules],
             "rows": told(self.rows),
             "others": told(self.others),
+            "expected": told(self.expected),
         }
 
     @classmethod
@@ -76,14 +85,16 @@ class Table:
         try:
             varying = tuple((n, _extents(n, text)) for n, text in data["varying"].items())
             schedules = [Schedule.from_json(text) for text in data["schedules"]]
-            rows, others = (
+            rows, others, expected = (
                 tuple(
                     Settled(tuple(map(int, point)), schedules[number], float(seconds), int(flops))
                     for point, number, seconds, flops in times
                 )
-                for times in (data["rows"], data.get("others", ()))
+                for times in (data["rows"], data.get("others", ()), data.get("expected", ()))
             )
-            return cls(varying, tuple(data["fixed"].items()), rows, others) if rows else None
+            return (
+                cls(varying, tuple(data["fixed"].items()), rows, others, expected) if rows else None
+            )
         except (UsageError, ValueError, TypeError, KeyError, IndexError, AttributeError):
             return None
 

@@ -1,39 +1,42 @@
-"""The search of a family: some points are searched, their schedules tried at others, few are kept.
+"""The search of a family: points of a grid are searched, each from what others found; few are kept.
 
-One budget of trials is for all of it: not quite half for searches of points, whose order is by the
-regret that is expected of them; the rest for comparisons, in which what is likely to be good at a
-point takes turns there with variants of it that suit the point, and for points held out, which
-tell the regret. A search has no finals of its own: its best are in the comparison. Every time is an
-ordinary record of an ordinary workload.
+One budget of trials is for all of it. Most of it is for short searches, the points in the order of
+the regret that is expected of them: a search begins with what is likely to be good there and with
+variants of that, goes on by the model, and its best take turns at its end. Then points try what
+was found elsewhere later, new points are put between those whose schedules differ most, and points
+held out tell the regret. Every time is an ordinary record of an ordinary workload.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import statistics
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise, zip_longest
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from explorer.bound import Bound
 from explorer.errors import NothingValid
 from explorer.measure import Measurer
 from explorer.outcome import Outcome, kernel_of
-from explorer.peaks import kept_peaks
+from explorer.peaks import kept_peaks, stated_peaks
 from explorer.recall import FINAL, known_trials, open_store, to_record
 from explorer.search import Search
 from explorer.settings import cache_dir
-from explorer.shapes.choice import choice_for, choices_for, least_of
+from explorer.shapes.choice import Choice, choice_for, choices_for
 from explorer.shapes.cover import covering, losses_of, next_point, owners
 from explorer.shapes.family import MOST_POINTS, Family, Point, distance
-from explorer.shapes.fitted import fitted
 from explorer.shapes.known import OPTION
+from explorer.shapes.learnt import Learnt
+from explorer.shapes.members import Members
 from explorer.shapes.result import FamilyResult, Regret, Step
 from explorer.shapes.table import Settled, Table
-from explorer.shapes.variants import Variants
+from explorer.shapes.variants import variants
 from ir.errors import UsageError
 from ir.printable import printable
 from ir.schedule import Schedule
@@ -42,23 +45,26 @@ from records import Store
 LEAST_TRIALS = 16
 TOLERANCE = 0.01  # loss at a measured point that is not worth another schedule
 _NOISE = 0.005  # loss at a measured point that may be chance
-_SEARCHES = 0.45  # share of the trials
-_COMPARED = 0.88  # of the trials, when comparisons at the points of the grid end
-_HELD = 0.08
-_SEARCH_SECONDS = 0.5  # share of the seconds, when the last search begins
-_A_SEARCH = 48  # trials, and a few times more where there are many
+_SEARCHES = 0.8  # share of the trials
+_COMPARED = 0.9  # of the trials, when comparisons at the points of the grid end
+_HELD = 0.06
+_SEARCH_SECONDS = 0.75  # share of the seconds, when the last search begins
+_A_SEARCH = 22  # trials, comparison included, and more where there are many or few points
+_LEAST_SEARCH = 8
+_FIRST = 2  # searches from nothing, which have as many times the trials of others
 _BY_EXTENT = 0.3  # share of extents in how different members are, beside that of their work
-_MOST_SEARCHES = 16
-_POINTS = 19  # of the grid, and fewer where there are few trials
-_A_POINT = 16  # trials, of all, for a point of the grid
-_NEAR = 3  # searched points whose schedules a search begins with
-_SEEDS = 4  # one in so many trials of a search, but at least three, is one of those
-_FINALISTS = 3  # of a search, in the comparison at its point
-_RIVALS = 4  # schedules of elsewhere in a comparison, and at points that were not searched all
+_POINTS = 20  # of the grid, and fewer where there are few trials
+_LEAST_POINTS = 4
+_FINALISTS = 3  # of a search, in the comparison at its end
+_RIVALS = 6  # schedules of elsewhere that a search begins with
 _VARIANTS = 4  # of those, beside them
-_HOPELESS = 1.5  # times the best that is expected, from which a schedule is not compared
+_HOPELESS = 1.5  # times the best that is expected, from which a schedule is not tried
+_PROMISING = 1.02  # times the best that was measured
 _ROUNDS = 2
 _MOST_HELD = 4
+_BETWEEN = 96  # points of the grid for which a choice is made ahead
+_CLOSEST = 3  # schedules for each of those
+_PLANNING = 0.1  # of the time of the search, for that
 _UNKNOWN = 0.2  # loss of a schedule at a neighbouring point where it was not measured
 
 Tell = Callable[[Step], None]
@@ -90,9 +96,16 @@ class FamilyPlan:
             workload.space(self.pins)
 
     @property
-    def searches(self) -> int:
-        """Points that are searched."""
-        return max(2, min(_MOST_SEARCHES, int(_SEARCHES * self.trials / _A_SEARCH)))
+    def points(self) -> int:
+        """Of the grid: those that are searched."""
+        searching = _SEARCHES * self.trials
+        most = max(int(searching / _A_SEARCH), min(_LEAST_POINTS, int(searching / _LEAST_SEARCH)))
+        return max(2, min(_POINTS, most))
+
+    @property
+    def each(self) -> int:
+        """Trials of a search that begins with what others found."""
+        return max(_LEAST_SEARCH, int(_SEARCHES * self.trials / (self.points + _FIRST)))
 
 
 def tune_family(
@@ -120,24 +133,24 @@ class _Run:
         self._clock, self._began = clock, clock()
         self._trials = 0
         self._job = ""  # of the first search
-        self._finalists: dict[Point, tuple[Schedule, ...]] = {}  # of searched points
+        self._floors: dict[Point, float] = {}  # the least seconds of members
+        self._searched: list[Point] = []
         self._rates: dict[Point, float] = {}
         self._tried: dict[Point, dict[Schedule, float]] = {}  # as searches measured them
         self._times: dict[Point, dict[Schedule, float]] = {}  # where they were measured
-        points = max(4, min(_POINTS, plan.trials // _A_POINT))
-        self._grid = self._family.grid(points)[:MOST_POINTS]
-        self._variants = Variants(self._family.workload, plan.pins, plan.seed)
+        self._grid = self._family.grid(plan.points)[:MOST_POINTS]
+        self._members = Members(self._family.workload, plan.pins)
+        self._learnt = Learnt(self._members, plan.pins, plan.seed)
 
     def result(self) -> FamilyResult:
         self._search_points()
-        self._compare_searched()
-        self._compare_others()
+        self._compare_again()
         self._halve()
-        table = self._settled()
+        table = self._with_expected(self._settled())
         regrets = self._held_out(table)
         job = self._end(table)
         return FamilyResult(
-            self._family, table, tuple(self._finalists), regrets, self._trials, self._elapsed(), job
+            self._family, table, tuple(self._searched), regrets, self._trials, self._elapsed(), job
         )
 
     def _elapsed(self) -> float:
@@ -152,40 +165,56 @@ class _Run:
 
     def _search_points(self) -> None:
         """The ends first, then wherever the regret is expected to be largest."""
-        each = max(4, int(_SEARCHES * self._plan.trials / self._plan.searches))
-        for number in range(self._plan.searches):
+        each = self._plan.each
+        for number in range(len(self._grid)):
+            left = int(_COMPARED * self._plan.trials) - self._trials
             point = self._next(number)
-            if point is None or (number > 1 and self._late(_SEARCH_SECONDS)):
+            if point is None or (number >= _FIRST and self._late(_SEARCH_SECONDS)):
                 return
-            self._search(point, each)
+            if number >= _FIRST and left < _LEAST_SEARCH:
+                return
+            self._search(point, _FIRST * each if number < _FIRST else min(each, left))
 
     def _next(self, number: int) -> Point | None:
         if number < 2:
             return self._grid[-1 if number == 0 else 0]
-        searched = list(self._finalists)
-        rates = [self._rates[point] for point in searched]
-        return next_point(self._grid, searched, rates, self._apart)
+        rates = [self._rates[point] for point in self._searched]
+        return next_point(self._grid, self._searched, rates, self._apart)
 
     def _apart(self, one: Point, other: Point) -> float:
         """How different two members are: in extents, and in what their programs take at least.
 
         Where a tile holds more than all rows, or memory limits, the same schedules are good.
         """
-        least = [least_of(self._family.workload(point)) for point in (one, other)]
+        least = [self._least(point) for point in (one, other)]
         ratio = abs(math.log(least[0] / least[1]))
         return _BY_EXTENT * distance(one, other) + (1.0 - _BY_EXTENT) * ratio
 
+    def _least(self, point: Point) -> float:
+        """What a member takes at least, without its space: that of a point that is never searched
+        need not be made."""
+        if point not in self._floors:
+            workload = self._family.workload(point)
+            facts = dict(workload.hardware.facts) | stated_peaks(
+                workload.backend, workload.hardware
+            )
+            bound = Bound.of(workload.program, facts).seconds
+            self._floors[point] = bound or float(max(1, workload.program.flops))
+        return self._floors[point]
+
     def _search(self, point: Point, trials: int) -> None:
+        """Search a point, and have its best take turns with the best of elsewhere."""
         workload, plan = self._family.workload(point), self._plan
-        seeds = self._from_near(point, max(_NEAR, trials // _SEEDS))
+        likely, near = self._likely(point)
         tried: dict[Schedule, float] = {}
+        searching = max(1, trials - _FINALISTS)
         with Search(
-            workload, self._store, strategy=plan.strategy, trials=trials, pins=plan.pins,
-            seed=plan.seed, model=plan.model, seeds=seeds,
+            workload, self._store, strategy=plan.strategy, trials=searching, pins=plan.pins,
+            seed=plan.seed, model=plan.model, seeds=(*likely, *near),
         ) as search:  # fmt: skip
-            while search.trials < trials and not (tried and self._late(_SEARCH_SECONDS)):
+            while search.trials < searching and not (tried and self._late(_SEARCH_SECONDS)):
                 before = search.trials
-                for schedule, outcome in search.step(min(16, trials - before)):
+                for schedule, outcome in search.step(min(16, searching - before)):
                     if outcome.ok and outcome.seconds is not None:
                         tried[schedule] = _seconds(outcome)
                 if search.trials == before:
@@ -193,80 +222,73 @@ class _Run:
             ranked = search.ranked()
             if not ranked:
                 raise search.nothing_valid()
+            known = dict(known_trials(self._store, workload))  # what was tried before, too
+            good = [one for _, one in ranked]
+            tried = {one: _seconds(known[one]) for one in good if one in known} | tried
+            tried = {one: seconds for seconds, one in ranked if one not in tried} | tried
+            finalists = sorted(good, key=tried.__getitem__)[:_FINALISTS]
+            turns = [] if self._late(_COMPARED) else search.in_turns(finalists, _ROUNDS)
             search.state = "done"
             self._job = self._job or search.job.id
-            self._trials += search.trials
-        good = [schedule for _, schedule in ranked]
-        known = dict(known_trials(self._store, workload))  # what was tried before, too
-        tried = {one: _seconds(known[one]) for one in good if one in known} | tried
-        tried = {one: seconds for seconds, one in ranked if one not in tried} | tried
-        self._tried[point] = tried
-        self._finalists[point] = tuple(sorted(good, key=tried.__getitem__)[:_FINALISTS])
-        fastest = min(tried.values())
-        losses = [tried[seed] / fastest - 1.0 for seed in seeds if seed in tried]
-        away = min((self._apart(point, o) for o in self._finalists if o != point), default=1.0)
-        self._rates[point] = min(losses) / away if losses else 0.0
+            self._trials += search.trials + len(turns)
+        compared = {one: _seconds(outcome) for one, outcome in turns if outcome.ok}
+        self._tried[point] = _as_compared(tried, compared)
+        self._times[point] = compared or {one: tried[one] for one in finalists}
+        self._rate(point, likely)
+        self._searched.append(point)
+        fastest = min(self._times[point].values())
         self._tell(Step("searched", point, self._family.words(point), fastest, self._trials))
 
-    def _from_near(self, point: Point, most: int = _NEAR) -> tuple[Schedule, ...]:
-        """The best schedules of the nearest searched points, as they fit here; then, up to `most`,
-        the next best of each."""
-        near = sorted(self._finalists, key=lambda other: distance(point, other))[:_NEAR]
-        turns = zip_longest(*(self._best_at(other) for other in near))
-        schedules = [schedule for turn in turns for schedule in turn if schedule is not None]
-        workload, fits = self._family.workload(point), dict[Schedule, None]()
-        for schedule in dict.fromkeys(schedules):
-            own = fitted(workload, schedule, self._plan.pins) if len(fits) < most else None
-            if own is not None:
-                fits[own] = None
-        return tuple(fits)
+    def _likely(self, point: Point) -> tuple[list[Schedule], list[Schedule]]:
+        """What a search begins with: what is expected to be best of all that was measured, and
+        variants of it."""
+        if not self._times:
+            return [], []
+        choices = self._choices(point)
+        best = min((choice.doubted for choice in choices), default=math.inf)
+        likely = [one.schedule for one in choices if one.seconds < _HOPELESS * best][:_RIVALS]
+        return likely, variants(self._learnt, point, likely, _VARIANTS)
 
-    def _best_at(self, point: Point) -> list[Schedule]:
-        """Schedules of a searched point, the fastest first, by comparisons where there was one."""
-        times = self._times.get(point) or self._tried[point]
-        return sorted(times, key=times.__getitem__)[:_FINALISTS]
+    def _rate(self, point: Point, likely: Sequence[Schedule]) -> None:
+        """How much the best that came from elsewhere loses, for how far away that is."""
+        tried, best = self._tried[point], min(self._tried[point].values())
+        known = [tried[one] for one in likely if one in tried]
+        away = min((self._apart(point, other) for other in self._searched), default=1.0)
+        self._rates[point] = (min(known) / best - 1.0) / away if known else 0.0
 
     # --- comparisons ----------------------------------------------------------------------------
 
-    def _compare_searched(self) -> None:
-        """The best of each search and of its neighbours, in turns."""
-        for point, finalists in self._finalists.items():
-            if self._trials >= _COMPARED * self._plan.trials or self._late(_COMPARED):
-                break
-            self._compare(point, [*finalists, *self._from_near(point)])
-        for point, finalists in self._finalists.items():  # what was not, has a search's time
-            if not self._times.get(point):
-                tried = self._tried[point]
-                self._times[point] = {schedule: tried[schedule] for schedule in finalists}
-
-    def _compare_others(self) -> None:
-        """At other points of the grid, the farthest from all that is known first; then again at
-        those that were searched, where what is good near by was not tried."""
-        left = [point for point in self._grid if point not in self._times]
-        while left:
-            point = max(left, key=lambda p: min(distance(p, other) for other in self._times))
-            left.remove(point)
-            if not self._compare_likely(point):
-                return
-        for point in list(self._finalists):
+    def _compare_again(self) -> None:
+        """What was found elsewhere after a point was searched, and is expected to beat its best."""
+        for point in list(self._searched):
             self._compare_likely(point)
 
     def _compare_likely(self, point: Point, limit: float = _COMPARED) -> bool:
         """What is expected to be best at a point and was not measured there; whether there were
         trials and seconds for it."""
-        known = self._times.get(point, {})
-        choices = choices_for(self._all(), point, self._family.workload, self._plan.pins)
-        best = min([*known.values(), *(choice.doubted for choice in choices)], default=math.inf)
+        if self._late(limit):
+            return False
+        known = self._tried.get(point, {}) | self._times.get(point, {})
+        choices = self._choices(point)
+        expected = min((choice.doubted for choice in choices), default=math.inf)
+        bar = _PROMISING * min(known.values()) if known else _HOPELESS * expected
         hopeful = [
-            choice.schedule for choice in choices
-            if choice.schedule not in known and choice.seconds < _HOPELESS * best
-        ][:_RIVALS]  # fmt: skip
-        measured = [*known, *self._tried.get(point, {})]
-        hopeful += self._variants.near(point, self._told(), [*hopeful, *measured], _VARIANTS)
-        if self._trials + len(hopeful) > limit * self._plan.trials or self._late(limit):
+            one.schedule for one in choices if one.schedule not in known and one.seconds < bar
+        ]
+        hopeful = hopeful[:_RIVALS]
+        hopeful += variants(self._learnt, point, [*hopeful, *known], _VARIANTS)
+        if not hopeful:
+            return True
+        hopeful += sorted(self._times.get(point, {}), key=known.__getitem__)[:1]
+        if self._trials + len(hopeful) > limit * self._plan.trials:
             return False
         self._compare(point, hopeful)
         return True
+
+    def _choices(self, point: Point) -> list[Choice]:
+        """What is known of other points, as it fits here, by all that was measured."""
+        self._learnt.learn(self._told())
+        return choices_for(self._all(), point, self._members, self._learnt)
 
     def _told(self) -> dict[Point, dict[Schedule, float]]:
         """All times, those of comparisons before those of searches."""
@@ -371,6 +393,21 @@ class _Run:
         }
         return self._table(rows, {columns[number] for number in chosen})
 
+    def _with_expected(self, table: Table) -> Table:
+        """The table with what is expected of its schedules between measured points, so that whoever
+        has the table alone chooses by the model; the coarse first, within a share of the time."""
+        began, found = self._clock(), list[Settled]()
+        measured = {row.point for row in table.rows}
+        between = [p for p in self._family.grid(_BETWEEN) if p not in measured]
+        coarse = dict.fromkeys(p for step in (16, 8, 4, 2, 1) for p in between[::step])
+        for point in coarse if self._learnt.ready else ():
+            if self._clock() - began > _PLANNING * (began - self._began):
+                break
+            choices = choices_for(table, point, self._members, self._learnt)
+            flops = self._family.workload(point).program.flops
+            found += [Settled(point, c.schedule, c.seconds, flops) for c in choices[:_CLOSEST]]
+        return replace(table, expected=tuple(found))
+
     def _all(self) -> Table:
         """All that was measured, and each point's fastest."""
         rows = {
@@ -402,14 +439,14 @@ class _Run:
         for point in self._unseen():
             if self._trials >= self._plan.trials or self._late():
                 break
-            choice = choice_for(table, point, self._family.workload)
+            choice = choice_for(table, point, self._members)
             if choice is None:
                 continue
-            found_here = choices_for(self._all(), point, self._family.workload, self._plan.pins)
-            rivals = [one.schedule for one in found_here]
+            found_here = self._choices(point)
+            rivals = [choice.schedule, *(one.schedule for one in found_here)][: 1 + _RIVALS]
             room = max(2, self._plan.trials - self._trials)
-            near = [choice.schedule, *rivals[: 2 * _RIVALS], *self._from_near(point)]
-            times = self._measure(point, list(dict.fromkeys(near))[: min(room, 2 * _RIVALS)])
+            rivals += variants(self._learnt, point, rivals, _VARIANTS)
+            times = self._measure(point, list(dict.fromkeys(rivals))[:room])
             if choice.schedule in times:
                 best = min(times.values())
                 found.append(Regret(point, times[choice.schedule] / best - 1.0, len(times)))
@@ -437,6 +474,15 @@ class _Run:
         job = self._store.job(self._job)
         options = json.loads(job.options) | {OPTION: table.to_data()}
         return self._store.update_job(job.id, "done", json.dumps(options)).id
+
+
+def _as_compared(
+    tried: Mapping[Schedule, float], compared: Mapping[Schedule, float]
+) -> dict[Schedule, float]:
+    """Times of a search as they would be in turns, behind a stretch of load: longer, as a rule."""
+    ratios = [seconds / tried[one] for one, seconds in compared.items() if one in tried]
+    factor = statistics.median(ratios) if ratios else 1.0
+    return {one: factor * seconds for one, seconds in tried.items()}
 
 
 def _seconds(outcome: Outcome) -> float:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import explorer
-from explorer.shapes import choice as choosing
 from explorer.shapes.choice import choice_for, choices_for
 from explorer.shapes.extents import Extents
 from explorer.shapes.fitted import fitted
+from explorer.shapes.members import Members
 from explorer.shapes.table import Settled, Table
 from explorer.workload import Workload
 from ir.schedule import Schedule
@@ -40,7 +40,7 @@ def _table(rows: list[Settled], others: list[Settled]) -> Table:
 
 
 def work_of(workload: Workload, schedule: Schedule) -> float:
-    told = choosing.work_of(workload, schedule)
+    told = Members(lambda _: workload).work((), schedule)
     assert told is not None
     return told
 
@@ -52,7 +52,7 @@ def _timed(m: int, schedule: Schedule, seconds: float) -> Settled:
 def test_a_measured_point_has_its_own_schedule_and_time() -> None:
     one, other = _schedules(2)
     table = _table([_timed(128, one, 1e-5), _timed(200, other, 9e-6)], [_timed(512, one, 1e-9)])
-    choice = choice_for(table, (200,), _member)
+    choice = choice_for(table, (200,), Members(_member))
     assert choice is not None
     assert (choice.schedule, choice.seconds) == (other, 9e-6)
 
@@ -72,7 +72,7 @@ def test_between_two_points_the_schedule_that_is_good_at_both_is_chosen() -> Non
         [near, _timed(400, steady, times[steady][400])],
         [_timed(128, steady, times[steady][128]), _timed(400, lucky, 3.0 * times[steady][400])],
     )
-    choice = choice_for(table, (200,), _member)
+    choice = choice_for(table, (200,), Members(_member))
     assert choice is not None
     assert choice.schedule == steady
 
@@ -82,7 +82,7 @@ def test_a_time_between_is_that_of_the_schedules_own_work() -> None:
     (one,) = _schedules(1)
     work = {m: work_of(_member((m,)), one) for m in (128, 200, 512)}
     table = _table([_timed(128, one, 3 * work[128]), _timed(512, one, 3 * work[512])], [])
-    choice = choice_for(table, (200,), _member)
+    choice = choice_for(table, (200,), Members(_member))
     assert choice is not None
     assert choice.seconds == pytest.approx(3 * work[200])
     assert choice.doubted > choice.seconds
@@ -95,14 +95,15 @@ def test_what_has_to_be_fitted_anew_is_doubted(monkeypatch: pytest.MonkeyPatch) 
         here = workload.program.axes == _member((150,)).program.axes
         return became if here and schedule == changed else schedule
 
-    monkeypatch.setattr("explorer.shapes.choice.fitted", fit)
+    monkeypatch.setattr("explorer.shapes.members.fitted", fit)
+    monkeypatch.setattr(Members, "rescaled", lambda *_: None)
     works = {s: work_of(_member((128,)), s) for s in (kept, changed)}
     here = {s: work_of(_member((150,)), s) for s in (kept, became)}
     table = _table(
         [_timed(128, changed, works[changed] / here[became])],
         [_timed(128, kept, 1.05 * works[kept] / here[kept])],
     )
-    first, second = choices_for(table, (150,), _member)
+    first, second = choices_for(table, (150,), Members(_member))
     assert first.schedule == kept
     assert second.schedule == became
     assert second.doubted > 1.5 * second.seconds
@@ -111,15 +112,16 @@ def test_what_has_to_be_fitted_anew_is_doubted(monkeypatch: pytest.MonkeyPatch) 
 def test_what_has_to_be_fitted_anew_gains_nothing_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Estimates say that it is ten times as fast as what it was fitted from."""
     changed, became = _schedules(2)
-    monkeypatch.setattr(choosing, "work_of", lambda _, s: 0.1 if s == became else 1.0)
-    monkeypatch.setattr(choosing, "least_of", lambda workload: workload.program.flops)
+    monkeypatch.setattr(Members, "work", lambda _, __, s: 0.1 if s == became else 1.0)
+    monkeypatch.setattr(Members, "least", lambda members, point: members(point).program.flops)
 
     def fit(workload: Workload, schedule: Schedule, pins: object = None) -> Schedule | None:
         here = workload.program.axes == _member((256,)).program.axes
         return became if here and schedule == changed else schedule
 
-    monkeypatch.setattr(choosing, "fitted", fit)
-    (choice,) = choices_for(_table([_timed(128, changed, 1e-5)], []), (256,), _member)
+    monkeypatch.setattr("explorer.shapes.members.fitted", fit)
+    monkeypatch.setattr(Members, "rescaled", lambda *_: None)
+    (choice,) = choices_for(_table([_timed(128, changed, 1e-5)], []), (256,), Members(_member))
     assert choice.seconds == pytest.approx(2e-5)
 
 
@@ -130,6 +132,53 @@ def test_far_times_are_doubted_more_than_near_ones() -> None:
         [_timed(180, near, work[near][180] / work[near][128])],
         [_timed(8192, far, 0.9 * work[far][8192] / work[far][128])],
     )
-    choice = choice_for(table, (128,), _member)
+    choice = choice_for(table, (128,), Members(_member))
     assert choice is not None
     assert choice.schedule == near
+
+
+def test_a_schedule_is_carried_with_as_many_tiles_as_well() -> None:
+    """Two tiles of 160 of 320 rows are two of 104 of 200."""
+    space = _member((320,)).space({"engine": "wgmma", "tile.m": 160})
+    one = space.schedule(space.sample(np.random.default_rng(1), 1)[0])
+    choices = choices_for(_table([_timed(320, one, 1e-5)], []), (200,), Members(_member))
+    tiles = {choice.schedule["tile.m"]: choice for choice in choices}
+    assert set(tiles) == {160, 104}
+    assert tiles[104].doubted / tiles[104].seconds > tiles[160].doubted / tiles[160].seconds
+    assert Members(_member).rescaled((320,), one, (320,)) is None
+
+
+class _Told:
+    """A model that knows one schedule's time."""
+
+    def __init__(self, seconds: dict[Schedule, float]) -> None:
+        self._seconds = seconds
+
+    def told(self, point: object, schedules: object) -> dict[Schedule, float]:
+        return self._seconds
+
+
+def test_what_a_model_tells_counts_more_the_farther_away_a_time_was_measured() -> None:
+    (one,) = _schedules(1)
+    members, said = Members(_member), []
+    for m in (128, 190, 200):
+        table = _table([_timed(m, one, 1e-5)], [])
+        plain = choice_for(table, (200,), members)
+        assert plain is not None
+        model: Any = _Told({one: 2.0 * plain.seconds})
+        choices = choices_for(table, (200,), members, model)
+        led = next(choice for choice in choices if choice.schedule == one)
+        said.append(led.seconds / plain.seconds)
+    assert 2.0 > said[0] > said[1] > said[2]
+    assert said[2] == pytest.approx(1.0)
+
+
+def test_what_is_expected_between_is_chosen_by_whoever_has_the_table_alone() -> None:
+    near, better = _schedules(2)
+    table = _table([_timed(128, near, 1e-5), _timed(512, near, 4e-5)], [])
+    expected = replace(table, expected=(_timed(200, better, 1e-6),))
+    assert Table.from_data(expected.to_data()) == expected
+    for found, schedule in ((table, near), (expected, better)):
+        choice = choice_for(found, (201,), Members(_member))
+        assert choice is not None
+        assert choice.schedule == schedule

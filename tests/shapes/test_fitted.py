@@ -58,7 +58,7 @@ def test_the_nearest_route_differs_in_its_number_alone() -> None:
 
 
 def test_a_split_is_carried_to_the_nearest_split_with_what_is_decided_in_it() -> None:
-    """131072 splits into 64 parts, 5000 into 20 that are long enough."""
+    """131072 splits into 64 parts, 5000 into 27 that are long enough."""
     heads: dict[str, Any] = {"b": 2, "heads": 32, "kv_heads": 8, "d": 128, "dtype": "bf16"}
     far, here = (
         replace(explorer.load("decode_attention", target="cuda", sk=sk, **heads), machine=HARDWARE)
@@ -68,7 +68,7 @@ def test_a_split_is_carried_to_the_nearest_split_with_what_is_decided_in_it() ->
     schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
     found = fitted(here, schedule)
     assert found is not None
-    assert found["residence"] == "parts-20"
+    assert found["residence"] == "parts-27"
     assert here.space().refusal(found) is None
     for name in ("engine", "stages.0", "consumers.0", "tile.g.0"):
-        assert found[f"parts-20.{name}"] == schedule[f"parts-64.{name}"]
+        assert found[f"parts-27.{name}"] == schedule[f"parts-64.{name}"]

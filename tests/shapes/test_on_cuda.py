@@ -18,6 +18,7 @@ from explorer.plan import plan_of
 from explorer.recall import best_winner
 from explorer.shapes.choice import choice_for
 from explorer.shapes.fitted import fitted
+from explorer.shapes.members import Members
 from explorer.shapes.plan import split
 from explorer.shapes.result import FamilyResult
 from explorer.shapes.table import Settled, Table
@@ -113,8 +114,8 @@ def test_the_next_nearest_schedule_is_taken_where_one_fits_nowhere(
     def far_alone(workload: Any, schedule: Schedule, pins: Any = None) -> Schedule | None:
         return fitted(workload, schedule, pins) if schedule == schedules[-1] else None
 
-    monkeypatch.setattr("explorer.shapes.choice.fitted", far_alone)
-    choice = choice_for(table, (101,), found.family.workload)
+    monkeypatch.setattr("explorer.shapes.members.fitted", far_alone)
+    choice = choice_for(table, (101,), Members(found.family.workload))
     assert choice is not None
     assert choice.row.point == (4000,)
 

@@ -14,6 +14,7 @@ from explorer import cli
 from explorer.errors import NothingValid
 from explorer.plan import plan_of
 from explorer.recall import best_winner
+from explorer.search import Search
 from explorer.shapes.choice import Choice, choices_for
 from explorer.shapes.family import Family
 from explorer.shapes.known import OPTION
@@ -235,26 +236,94 @@ def test_what_is_doubted_keeps_no_likely_schedule_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A time from afar may be told much too low, and is told with much doubt."""
-    compared: list[tuple[Schedule, ...]] = []
+    far = Schedule.of("cpu", {"tile.m.0": 8})
     likely: list[list[Schedule]] = []
+    begun: list[tuple[Schedule, ...]] = []
 
     def told(*arguments: Any) -> list[Choice]:
         found = choices_for(*arguments)
+        likely.append([choice.schedule for choice in found[:2]])
         row = found[0].row
-        likely.append([choice.schedule for choice in found[:4]])
-        far = Schedule.of("cpu", {"tile.m.0": 8})
         return [*found, Choice(far, row, found[0].seconds / 100, found[-1].doubted * 10)]
 
+    def search(*arguments: Any, seeds: tuple[Schedule, ...], **options: Any) -> Search:
+        if far in seeds:
+            begun.append(seeds)
+        seeds = tuple(seed for seed in seeds if seed != far)
+        return Search(*arguments, seeds=seeds, **options)
+
     def measured(run: Any, point: Any, schedules: list[Schedule]) -> dict[Schedule, float]:
-        if len(likely) > len(compared):
-            compared.append(tuple(schedules))
         run._trials += len(schedules)
         return dict.fromkeys(schedules, 1e-3)
 
     family = Family.of("matmul", {"m": range(1, 129), "n": 32, "k": 32}, threads=1)
     plan = FamilyPlan(family, 48, strategy="random")
     monkeypatch.setattr("explorer.shapes.tuning.choices_for", told)
+    monkeypatch.setattr("explorer.shapes.tuning.Search", search)
     monkeypatch.setattr("explorer.shapes.tuning._Run._measure", measured)
     tune_family(plan, store=tmp_path / "records.db")
-    assert compared
-    assert set(likely[0][:2]) & set(compared[0])
+    assert begun
+    assert all(set(ours) <= set(seeds) for ours, seeds in zip(likely, begun, strict=False))
+
+
+def test_every_point_of_the_grid_is_searched_from_what_others_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ends begin from nothing and have twice the trials; each other search has seeds."""
+    begun: dict[str, tuple[int, int]] = {}
+
+    def search(workload: Any, *arguments: Any, seeds: Any, trials: int, **options: Any) -> Search:
+        begun[workload.extents_json] = (len(seeds), trials)
+        return Search(workload, *arguments, seeds=seeds, trials=trials, **options)
+
+    family = Family.of("matmul", {"m": range(1, 257), "n": 32, "k": 32}, threads=1)
+    plan = FamilyPlan(family, 160, strategy="random")
+    monkeypatch.setattr("explorer.shapes.tuning.Search", search)
+    found = tune_family(plan, store=tmp_path / "records.db")
+    assert found.trials <= 160
+    assert len(found.searched) == plan.points == len(begun)
+    (none, most), (few, also), *others = begun.values()
+    assert none == 0
+    assert few > 0
+    assert most == also
+    assert all(seeds > 0 and trials < most for seeds, trials in others)
+
+
+def test_what_a_model_expects_between_points_is_kept(found: FamilyResult, place: Path) -> None:
+    table = found.table
+    measured = {row.point for row in table.rows}
+    assert table.expected
+    assert not measured & {one.point for one in table.expected}
+    for one in table.expected:
+        space = found.family.workload(one.point).space()
+        assert space.refusal(one.schedule) is None
+
+
+def test_what_was_found_elsewhere_later_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The point that was searched first is compared with what is expected to beat its best."""
+    compared: dict[tuple[int, ...], list[Schedule]] = {}
+    better: list[Schedule] = []
+
+    def told(table: Table, point: tuple[int, ...], *arguments: Any) -> list[Choice]:
+        found = choices_for(table, point, *arguments)
+        mine = {one.schedule for one in table.measured if one.point == point}
+        if point != (128,) or not mine:
+            return found
+        strange = [choice for choice in found if choice.schedule not in mine]
+        better[:] = [choice.schedule for choice in strange[:1]]
+        return [Choice(one.schedule, one.row, 1e-12, 1e-12) for one in strange[:1]]
+
+    def measured(run: Any, point: Any, schedules: list[Schedule]) -> dict[Schedule, float]:
+        compared.setdefault(point, list(schedules))
+        run._trials += len(schedules)
+        return dict.fromkeys(schedules, 1e-3)
+
+    family = Family.of("matmul", {"m": range(1, 129), "n": 32, "k": 32}, threads=1)
+    monkeypatch.setattr("explorer.shapes.tuning.choices_for", told)
+    monkeypatch.setattr("explorer.shapes.tuning._Run._measure", measured)
+    tune_family(FamilyPlan(family, 96, strategy="random"), store=tmp_path / "records.db")
+    assert better
+    assert set(better) <= set(compared[(128,)])
+    assert len(compared[(128,)]) >= 2  # beside what is best there

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from explorer.shapes.family import Point
-from explorer.shapes.variants import Variants
+from explorer.shapes.learnt import Learnt, Times
+from explorer.shapes.members import Members
+from explorer.shapes.variants import variants
 from explorer.workload import Workload
 from ir.schedule import Schedule
 
@@ -34,13 +36,19 @@ def told() -> dict[Point, dict[Schedule, float]]:
     return {point: {s: seconds(point, s) for s in drawn(point, 40)} for point in POINTS}
 
 
+def taught(times: Times) -> Learnt:
+    learnt = Learnt(Members(member), PINS, 0)
+    learnt.learn(times)
+    return learnt
+
+
 def slow_ones() -> list[Schedule]:
     return [schedule for schedule in drawn((37,), 200) if schedule["unroll.s0"] == 1][:3]
 
 
 def test_variants_are_one_decision_away_and_expected_to_be_faster() -> None:
     slow = slow_ones()
-    found = Variants(member, PINS, 0).near((37,), told(), slow, 4)
+    found = variants(taught(told()), (37,), slow, 4)
     assert 0 < len(found) <= 4
     for schedule in found:
         assert member((37,)).space().refusal(schedule) is None
@@ -56,28 +64,28 @@ def changed(one: Schedule, other: Schedule) -> set[str]:
 
 
 def test_what_is_known_is_not_told_again() -> None:
-    variants, times = Variants(member, PINS, 0), told()
-    slow = slow_ones()
-    first = variants.near((37,), times, slow, 2)
+    learnt, slow = taught(told()), slow_ones()
+    first = variants(learnt, (37,), slow, 2)
     assert first
-    assert not set(variants.near((37,), times, [*slow, *first], 99)) & set(first)
+    assert not set(variants(learnt, (37,), [*slow, *first], 99)) & set(first)
 
 
 def test_nothing_is_told_where_little_is_known() -> None:
     few: dict[Point, dict[Schedule, float]] = {(16,): dict.fromkeys(drawn((16,), 3), 1.0)}
-    assert Variants(member, PINS, 0).near((37,), few, drawn((37,), 2), 4) == []
+    assert variants(taught(few), (37,), drawn((37,), 2), 4) == []
 
 
 def test_schedules_of_other_spaces_are_passed_over() -> None:
     strange = Schedule.of("cpu", {"tile.z.0": 4})
     times = told()
     times[(16,)][strange] = 1e-9
-    variants = Variants(member, PINS, 0)
-    assert variants.near((37,), times, [strange], 4) == []
-    assert variants.near((37,), times, [strange, *drawn((37,), 40)[:2]], 4) is not None
+    learnt = taught(times)
+    assert variants(learnt, (37,), [strange], 4) == []
+    assert learnt.told((37,), [strange]) == {}
+    assert variants(learnt, (37,), [strange, *drawn((37,), 40)[:2]], 4) is not None
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_no_more_than_asked_for(count: int) -> None:
     slow = slow_ones()
-    assert len(Variants(member, PINS, 0).near((37,), told(), slow, count)) == count
+    assert len(variants(taught(told()), (37,), slow, count)) == count

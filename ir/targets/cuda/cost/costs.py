@@ -33,6 +33,7 @@ from ir.targets.cuda.seeds.tensor_waves import L2_BYTES_PER_CLOCK, MACS_PER_CLOC
 from ir.targets.cuda.space.splits import ATOMICS, CLUSTER, LAST, MERGE, TURNSTILE
 from ir.targets.cuda.space.tensor import TensorKernel
 from ir.targets.cuda.space.tensor_streams import TensorStreams
+from ir.targets.cuda.space.tensor_tiles import PAIR, whole_groups
 
 Array = NDArray[np.float64]
 Table = dict[str, Array]
@@ -170,10 +171,14 @@ class TensorCosts(TensorStreams):
         return walk * work * FORM_CLOCKS / lanes
 
     def _cluster(self, columns: Columns) -> tuple[Array, Array]:
-        name = self.name("cluster")
-        shapes = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "8x1", "1x8")
-        down = columns.lookup(name, {shape: int(shape[0]) for shape in shapes})
-        return down, columns.lookup(name, {shape: int(shape[2]) for shape in shapes})
+        down, across = self._cluster_sides(columns)
+        return np.asarray(down), np.asarray(across)
+
+    def _side_by_side(self, columns: Columns) -> Array:
+        """Processors that blocks in such clusters surely have at a time."""
+        down, across = self._cluster(columns)
+        sms = int(self.hardware["sms"])
+        return np.asarray(np.where(down * across > PAIR, whole_groups(sms), sms), dtype=np.float64)
 
     def _length(self) -> float:
         """Points of all walked axes."""
@@ -220,8 +225,9 @@ class TensorCosts(TensorStreams):
         tile = steps * np.maximum(step, CHAIN_CLOCKS if self.roles.inner else 0.0)
         stored = rows * wide * self._stored_bytes() / L2_BYTES_PER_CLOCK
         waves = tiles / sms / blocks
+        turns = np.ceil(tiles / self._side_by_side(columns) / blocks)
         streamed = array_of(self.streamed_rounds(columns))
-        rounds = np.where(streamed > 0, streamed * (1.0 + STREAM_LOSS), np.ceil(waves))
+        rounds = np.where(streamed > 0, streamed * (1.0 + STREAM_LOSS), turns)
         memory = self._from_memory(columns, rows, wide, tiles) / MEMORY_BYTES_PER_CLOCK / sms
         hidden = (self._value(columns, "processors") > 0) & self._is(columns, "epilogue", "tma")
         per_tile = tile + np.where(hidden, 0.3 * stored, stored + 0.5 * FILL_CLOCKS)

@@ -40,6 +40,7 @@ from ir.targets.cuda.layouts.access import load_access
 SHORTEST = 128  # points of a part
 UNIT = 64  # of points that parts have whole ones of where no equal parts are as many as wished
 BLOCK = 64  # rows of a product that one block has at least
+CLOSE = 1.1  # times the parts that are wished, which are as good
 HELD = 16 << 10  # elements that a block has in registers
 LINE = 128  # bytes that lie together: a block does not share them with another
 
@@ -58,7 +59,7 @@ def counts_of(phase: Program, processors: int) -> list[int]:
         wished = [fewest // 2, fewest, 2 * fewest]
         wished += [4 * fewest] if _uneven(phase, axis) else [_held(phase, axis)]
         extent = phase.axes[axis]
-        counts = [_near(extent, count) for count in wished if count > 1]
+        counts = [near for count in wished if count > 1 for near in _near(extent, count)]
     if axis == _across(phase):
         counts += _whole_parts(phase.axes[axis])
     statistics = _statistics(phase, axis)
@@ -135,14 +136,17 @@ def _longest(program: Program, axes: Collection[str]) -> str | None:
     return max(own, key=lambda axis: program.axes[axis], default=None)
 
 
-def _near(extent: int, wished: int) -> int:
-    """The divisor of an extent that is near what is wished, else so many parts of whole units as
-    have all of it, the last one shorter."""
+def _near(extent: int, wished: int) -> tuple[int, ...]:
+    """The divisor of an extent that is near what is wished, and where that is not close, so many
+    parts of whole units as have all of it, the last one shorter: whatever the extent, there are
+    about as many parts as wished."""
     found = _divisor(extent, wished)
-    if 2 * found >= wished and found <= 2 * wished:
-        return found
     length = -(-extent // (wished * UNIT)) * UNIT
-    return -(-extent // length)
+    whole = -(-extent // length)
+    if 2 * found < wished or found > 2 * wished:
+        return (whole,)
+    close = wished <= found <= CLOSE * wished and extent // found >= SHORTEST
+    return (found,) if close else (found, whole)
 
 
 def _divisor(extent: int, wished: int) -> int:

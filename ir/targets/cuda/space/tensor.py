@@ -49,7 +49,7 @@ from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, 
 from ir.targets.cuda.plans.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.seeds.tensor_seeds import Seeds
 from ir.targets.cuda.space.tensor_streams import LARGE, TensorStreams
-from ir.targets.cuda.space.tensor_tiles import CLUSTERS
+from ir.targets.cuda.space.tensor_tiles import CLUSTERS, whole_groups
 
 RASTERS = (*BANDS, "hilbert", *PATCHES)
 PROBES = 12  # seeds of which one has to be lowered
@@ -223,7 +223,7 @@ class TensorKernel(TensorStreams):
     def processors(self) -> tuple[int, ...]:
         """All of them, or as many as whole clusters can surely have at a time."""
         count = self.hardware["sms"]
-        return tuple(dict.fromkeys((0, count, count // 8 * 8, count // 8 * 8 - 8)))
+        return tuple(dict.fromkeys((0, count, count // 8 * 8, whole_groups(count))))
 
     def store_by_tma(self) -> bool:
         """Whether the outputs' types and strides allow TMA."""

@@ -19,6 +19,13 @@ from ir.targets.cuda.grid.hilbert import LONGEST
 from ir.targets.cuda.layouts.tensor_layouts import TensorLayouts
 
 CLUSTERS = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "8x1", "1x8")
+PAIR = 2  # blocks of the largest cluster that finds room wherever two blocks do
+
+
+def whole_groups(processors: int) -> int:
+    """How many of a card's processors larger clusters surely have at a time: a cluster's are of one
+    group of processors, and not all groups are whole, nor the same ones on every card."""
+    return max(processors // 8 * 8 - 8, min(processors, 8))
 
 
 class TensorTiles(TensorLayouts):
