@@ -8,7 +8,22 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ir import Graph, absolute, cast, contract, exp, log, maximum, minimum, reduce, sigmoid, sqrt
+from ir import (
+    Graph,
+    absolute,
+    cast,
+    contract,
+    cos,
+    exp,
+    log,
+    maximum,
+    minimum,
+    philox_uniform,
+    reduce,
+    sigmoid,
+    sqrt,
+)
+from ir.axes import Axis
 from ir.floors import floors
 from ir.inputs import drawn_inputs
 from ir.oracle import evaluate
@@ -30,6 +45,10 @@ def tile(dtype: str = "f32") -> Tile:
     return g.input("X", (i, j), dtype)
 
 
+def drawn_share(x: Tile) -> Tile:
+    return philox_uniform(x.graph.coordinate(Axis("i", 3) * 4 + Axis("j", 4)), seed=3)
+
+
 CASES: dict[str, tuple[Callable[[Tile], Tile], float]] = {
     "maximum": (lambda x: maximum(x, 0.0), 0.0),
     "shifted": (lambda x: maximum(x, 0.0) + 0.5, 0.5),
@@ -38,9 +57,14 @@ CASES: dict[str, tuple[Callable[[Tile], Tile], float]] = {
     "share": (lambda x: sigmoid(x) / (absolute(x) + 1.0), 0.0),
     "smaller": (lambda x: minimum(maximum(x, 0.5), 2.0), 0.5),
     "input": (lambda x: x, -math.inf),
-    "difference": (lambda x: maximum(x, 0.0) - 1.0, -math.inf),
+    "difference": (lambda x: maximum(x, 0.0) - 1.0, -1.0),
     "rounded": (lambda x: cast(maximum(x, 0.35), "bf16"), 0.0),  # 0.35 is less in bf16
     "logarithm": (lambda x: log(exp(x)), -math.inf),
+    "share of one": (lambda x: -2.0 * log(sigmoid(x) * 0.0 + 1.0), -math.inf),  # may round up
+    "drawn": (lambda x: -2.0 * log(1.0 - drawn_share(x)), 0.0),
+    "drawn, above nothing": (lambda x: 1.0 - drawn_share(x), 2.0**-24),
+    "negative": (lambda x: -minimum(x, 0.0) * 3.0, 0.0),
+    "smaller by less": (lambda x: 2.0 - minimum(x, 1.5), 0.5),
     "square": (lambda x: x * x, -math.inf),  # kernels may find variances as differences
 }
 
@@ -74,3 +98,15 @@ def test_roots_of_what_rounds_to_nothing_are_known() -> None:
     found = exact.astype(np.float32)
     assert bounds.judge(found).right
     assert not bounds.judge(np.where(np.eye(6, dtype=bool), np.float32(0.5), found)).right
+
+
+def test_normal_numbers_of_two_shares_are_known_everywhere() -> None:
+    """Box and Muller: the root of what is at least 0, at the share that is drawn as 0, too."""
+    g = Graph("normal")
+    i, j = g.axes(i=1 << 16, j=64)  # one of 2^24 shares is 0
+    place = g.coordinate(i * 64 + j)
+    radius = sqrt(-2.0 * log(1.0 - philox_uniform(place, seed=3)))
+    z = radius * cos(6.2831853 * philox_uniform(place, stream=1, seed=3))
+    g.output("S", reduce("sum", z * z, over=(i, j)), "f32", ())
+    (bounds,) = bounds_of(g.program(), {}).values()
+    assert bounds.unbounded == 0

@@ -1,4 +1,5 @@
-"""Sines and cosines of every size of argument, to the last bits or as coarse as outputs let be."""
+"""Sines and cosines of every size of argument, to the last bits or as coarse as outputs let be, and
+logarithms, near 1 as well."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ir import Graph, contract, cos, sin
+from ir import Graph, contract, cos, log, sin
 from ir.inputs import random_inputs
 from ir.program import Program
 from tests.emulator.emulate import compiler
@@ -71,3 +72,27 @@ def test_layers_of_sines() -> None:
         assert "tw_sin_coarse" in kernel.text("cuda")
         found = run_emulated(kernel, inputs)
         assert [v.detail for n, b in wanted.items() if not (v := b.judge(found[n])).right] == []
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler to emulate with")
+def test_logarithms_of_every_size() -> None:
+    """Relative to the logarithm itself where that is near 0, and never above it below 1."""
+    g = Graph("logs")
+    s, i = g.axes(s=5, i=N)
+    g.output("L", log(g.input("X", (s, i), "f32")), "f32", (s, i))
+    program, rng = g.program(), np.random.default_rng(1)
+    x = np.empty((5, N), np.float32)
+    x[0] = np.exp(rng.uniform(-87, 88, N))
+    x[1] = 1.0 + (np.arange(N) - N // 2) * 2.0**-24
+    x[2] = rng.uniform(0.5, 2.0, N)
+    x[3] = np.float32(2.0 / 3.0) * (1.0 + np.arange(N) * 2.0**-22)
+    x[4] = 2.0 ** rng.integers(-126, 128, N)
+    x[0, :6] = 0.0, np.inf, -1.0, np.nan, 3.4e38, -np.inf
+    wanted = bounds_of(program, {"X": x})
+    for schedule in drawn(program, 1, 1, 3):
+        found = run_emulated(BACKEND.lower(program, schedule, HARDWARE), {"X": x})
+        assert [v.detail for n, b in wanted.items() if not (v := b.judge(found[n])).right] == []
+        finite = np.isfinite(x) & (x > 0)
+        exact = np.log(x[finite].astype(np.float64))
+        assert (np.abs(found["L"][finite] - exact) <= 3e-7 * np.abs(exact)).all()
+        assert (found["L"][x <= 1] <= 0).sum() == ((x <= 1) & (x >= 0)).sum()

@@ -311,6 +311,20 @@ TW_INLINE u32 tw_word(f32 value) { return (u32)__float_as_int(value); }
 TW_INLINE u32 tw_word(i32 value) { return (u32)value; }
 //@ tw_float
 TW_INLINE f32 tw_float(u32 bits) { return __int_as_float((i32)bits); }
+//@ tw_log
+// Within two units in the last place, those of numbers near 1 as well, and no more than 0 of what is
+// no more than 1: the power of two apart, of the rest x - x^2 / 2 and a series.
+TW_INLINE f32 tw_log(f32 x) {
+  const i32 bits = (i32)tw_bits(x), power = (bits - 0x3f2aaaab) & (i32)0xff800000;
+  const f32 rest = tw_float((u32)(bits - power)) - 1.0f;
+  f32 series = fmaf(rest, -0.12891601f, 0.13984467f);
+  series = fmaf(rest, fmaf(rest, series, -0.12184278f), 0.14005862f);
+  series = fmaf(rest, fmaf(rest, series, -0.16680487f), 0.20010406f);
+  series = fmaf(rest, fmaf(rest, series, -0.24999797f), 0.33333215f);
+  series = fmaf(rest * rest, fmaf(rest, series, -0.5f), rest);
+  const f32 found = fmaf((f32)power * 1.1920929e-7f, 0.69314718f, series);
+  return x >= 1.1754944e-38f && x < tw_float(0x7f800000u) ? found : tw_log2(x) * 0.69314718f;
+}
 //@ tw_grid_wait
 TW_INLINE void tw_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 //@ tw_grid_launch

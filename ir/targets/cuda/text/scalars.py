@@ -9,7 +9,6 @@ import struct
 from ir.dtypes import STEPPED, compute_dtype, dtype_of, is_float, whole_range
 
 LOG2E = 1.4426950408889634
-LN2 = 0.6931471805599453
 NARROW = {name: f"tw_from_{name}" for name in ("bf16", "f16", "e4m3", "e5m2", "e2m1", "e8m0")}
 STORAGE = {
     "bool": "u8", "u8": "u8", "i8": "i8", "u16": "u16", "i16": "i16", "u32": "u32", "i32": "i32",
@@ -127,7 +126,7 @@ def _real(function: str, a: list[str], wide: bool) -> str:
     names = {
         "div": "tw_divide({0}, {1})", "abs": "fabsf({0})", "max": "tw_most({0}, {1})",
         "min": "tw_least({0}, {1})", "exp": f"tw_exp2({{0}} * {LOG2E!r}f)",
-        "log": f"(tw_log2({{0}}) * {LN2!r}f)", "sqrt": "tw_sqrt({0})", "rsqrt": "tw_rsqrt({0})",
+        "log": "tw_log({0})", "sqrt": "tw_sqrt({0})", "rsqrt": "tw_rsqrt({0})",
         "tanh": "tw_tanh({0})", "sigmoid": "tw_sigmoid({0})", "erf": "tw_erf({0})",
         "floor": "floorf({0})", "ceil": "ceilf({0})", "trunc": "truncf({0})",
         "round": "rintf({0})", "sin": "tw_sin({0})", "cos": "tw_cos({0})", "log1p": "log1pf({0})",
