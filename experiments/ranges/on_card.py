@@ -42,8 +42,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any], tuple[int, ...]]] = {
     ),
 }  # fmt: skip
 ROUNDS = 5
-LEAST_RANGE, LEAST_ROW = 150.0, 75.0  # seconds that must be left to begin one
-FINALS = 45.0  # seconds that finals and a comparison under way may take at the end
+LEAST_RANGE = 100.0  # seconds that must be left to begin one
+FINALS = 15.0  # seconds that finals and a comparison under way may take at the end
 
 
 class Clock:
@@ -111,7 +111,7 @@ def _case(name: str, options: argparse.Namespace, clock: Clock, results: Results
         key = f"{name} at {extent}"
         if key in results.rows:
             continue
-        if clock.left < LEAST_ROW:
+        if clock.left < options.alone_seconds + FINALS:
             return False
         results.add(key, _row(name, extent, options, clock), _header(options))
     return True

@@ -27,6 +27,7 @@ from ir.targets.cuda.space.tensor_tiles import CLUSTERS
 POOR = 0.93  # share of its waves that a grid fills, below which a seed shares what is left over
 ROOMY = 160  # registers of sums beside which there is room for another piece's
 SUM_BYTES = 4
+IDLE = 0.5  # of the processors, that have a tile where they are few
 LARGE = 8  # seeds, the first ones, whose tiles are worth cutting
 
 
@@ -122,22 +123,24 @@ class TensorStreams(TensorRules):
         return np.where(shared > 0, most, 0.0)
 
     def stream_seeds(self, seeds: list[dict[str, Value]]) -> list[dict[str, Value]]:
-        """Of large tiles that leave much of their last wave empty: the same with shared tiles.
+        """Of large tiles that leave much of their last wave empty, and of those of any size that are
+        too few for half of the processors: the same with shared tiles.
 
         Not of sums that leave no registers for those of another piece, where outputs are as wide.
         """
         if not self.may_stream or not seeds:
             return []
-        seeds = seeds[:LARGE]
         decisions = self.decisions()
         codes = [[d.index(seed.get(d.name, d.domain[0])) for d in decisions] for seed in seeds]
         columns = Columns(tables_of(decisions), np.array(codes, dtype=np.int16))
         clusters = self._clusters(columns)
         waves = self._stream_tiles(columns) / clusters
-        poor = (waves < POOR * np.ceil(waves)) & (clusters > 1)
+        large = np.arange(len(seeds)) < LARGE
+        poor = (waves < POOR * np.ceil(waves)) & (clusters > 1) & (large | (waves < IDLE))
         stores = [node for node in self.program.nodes if isinstance(node.op, Store)]
         if any(dtype_of(node.dtype).bytes >= SUM_BYTES for node in stores):
             poor &= np.asarray(self._accumulators(columns)) <= ROOMY
+        poor &= large | (np.cumsum(poor & ~large) <= LARGE)
         ways = ((REST,), (REST, WAVE))
         return [
             {**seed, self.name(NAME): way}
