@@ -48,7 +48,7 @@ from ir.targets.cuda.plans.planning import FORMER_REGISTERS, FORMERS, make_plan
 from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, ROWS, Plan
 from ir.targets.cuda.plans.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.seeds.tensor_seeds import Seeds
-from ir.targets.cuda.space.tensor_streams import LARGE, TensorStreams
+from ir.targets.cuda.space.tensor_streams import TensorStreams
 from ir.targets.cuda.space.tensor_tiles import CLUSTERS, whole_groups
 
 RASTERS = (*BANDS, "hilbert", *PATCHES)
@@ -326,7 +326,7 @@ class TensorKernel(TensorStreams):
             found = [one for seed in found for one in ({**seed, **ahead}, seed)]
         if self.formed:
             found = [self._formed_by(seed, count) for seed in found for count in (2, 1)]
-        return found[:LARGE] + self.stream_seeds(found) + found[LARGE:]
+        return self.with_streams(found)
 
     def _formed_by(self, seed: Mapping[str, Value], formers: int) -> dict[str, Value]:
         """A seed whose operands are formed by so many groups, with registers for all of them."""

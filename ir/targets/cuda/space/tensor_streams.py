@@ -122,31 +122,33 @@ class TensorStreams(TensorRules):
         most = 1.0 + np.ceil(self._clusters(columns) / np.maximum(shared, 1.0))
         return np.where(shared > 0, most, 0.0)
 
-    def stream_seeds(self, seeds: list[dict[str, Value]]) -> list[dict[str, Value]]:
-        """Of large tiles that leave much of their last wave empty, and of those of any size that are
-        too few for half of the processors: the same with shared tiles.
+    def with_streams(self, seeds: list[dict[str, Value]]) -> list[dict[str, Value]]:
+        """Seeds, and of large tiles that leave much of their last wave empty the same with shared
+        tiles behind the large ones; at the end those of tiles that are too few for half of the
+        processors.
 
         Not of sums that leave no registers for those of another piece, where outputs are as wide.
         """
         if not self.may_stream or not seeds:
-            return []
+            return seeds
         decisions = self.decisions()
         codes = [[d.index(seed.get(d.name, d.domain[0])) for d in decisions] for seed in seeds]
         columns = Columns(tables_of(decisions), np.array(codes, dtype=np.int16))
         clusters = self._clusters(columns)
         waves = self._stream_tiles(columns) / clusters
-        large = np.arange(len(seeds)) < LARGE
-        poor = (waves < POOR * np.ceil(waves)) & (clusters > 1) & (large | (waves < IDLE))
+        poor = (waves < POOR * np.ceil(waves)) & (clusters > 1)
         stores = [node for node in self.program.nodes if isinstance(node.op, Store)]
         if any(dtype_of(node.dtype).bytes >= SUM_BYTES for node in stores):
             poor &= np.asarray(self._accumulators(columns)) <= ROOMY
-        poor &= large | (np.cumsum(poor & ~large) <= LARGE)
         ways = ((REST,), (REST, WAVE))
-        return [
+        large = [
             {**seed, self.name(NAME): way}
-            for seed, here, filled in zip(seeds, poor, waves > 1, strict=True)
+            for seed, here, filled in zip(seeds[:LARGE], poor, waves > 1, strict=False)
             for way in (ways[int(filled)] if here else ())
         ]
+        idle = np.flatnonzero(poor & (waves < IDLE))
+        few = [{**seeds[n], self.name(NAME): REST} for n in idle[idle >= LARGE][:LARGE]]
+        return seeds[:LARGE] + large + seeds[LARGE:] + few
 
 
 def _split_words(values: Mapping[str, Value]) -> str:
