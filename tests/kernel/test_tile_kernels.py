@@ -121,6 +121,8 @@ def scheduled(order: str) -> tuple[Plan, TileKernel]:
     for schedule in drawn(program, 1, 30, 0, "wgmma"):
         route, values = route_of(program, schedule, HARDWARE)
         kernels, own = scheduled_kernels(program, values, HARDWARE, route.engine, route.residence)
+        if len(kernels) > 1:  # in parts
+            continue
         (kernel,) = kernels
         assert isinstance(kernel, TensorKernel)
         chosen = {**own, kernel.name("order"): order, kernel.name("tile.sk"): 128}

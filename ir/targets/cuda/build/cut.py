@@ -41,6 +41,7 @@ from ir.targets.cuda.build.products import (
     volume,
 )
 from ir.targets.cuda.build.statistics import with_statistics
+from ir.targets.cuda.build.twins import twins_of
 from ir.tiles import Tile
 
 WGMMA, MMA, FMA = "wgmma", "mma", "fma"  # what computes the products of matrices
@@ -368,13 +369,19 @@ def _summed_order(program: Program, product: Product, cut: int) -> tuple[str, ..
 def _kernels(
     program: Program, cuts: list[list[Cut]], joined: bool, beside: bool = False
 ) -> list[Program]:
-    """`cuts`: what goes through memory, by kernels."""
+    """`cuts`: what goes through memory, by kernels; twins are read from where the first is."""
     known: dict[int, Cut] = {}
     found: list[Program] = []
+    own = {spec.name for spec in program.tensors}
+    twins = twins_of(program, [(c.node, c.axes, c.spec.name in own) for g in cuts for c in g])
     for group in cuts:
-        name = part_name(program, len(found))
-        found.append(_rebuild(program, name, known, [], group))
-        known |= {cut.node: cut for cut in group}
+        made = [cut for cut in group if cut.node not in twins]
+        if made:
+            name = part_name(program, len(found))
+            found.append(_rebuild(program, name, known, [], made))
+        known |= {cut.node: cut for cut in made}
+        served = {c.node: known[twins[c.node]].spec for c in group if c.node in twins}
+        known |= {c.node: replace(c, spec=served[c.node]) for c in group if c.node in served}
     stores = _unwritten(program, [*known.values()])
     groups = _store_groups(program, stores, joined, beside, frozenset(known))
     for number, outputs in enumerate(groups):
