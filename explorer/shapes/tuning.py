@@ -117,7 +117,8 @@ def tune_family(
 ) -> FamilyResult:
     """Search a family; a KeyboardInterrupt keeps what is measured, and is raised again.
 
-    Raises UsageError, NothingValid where a searched point has no valid kernel, StoreError.
+    Raises UsageError, NothingValid where the first point that is searched, the largest, has no
+    valid kernel, StoreError.
     """
     with open_store(store) as records:
         return _Run(plan, records, tell or (lambda _: None), clock).result()
@@ -220,8 +221,12 @@ class _Run:
                 if search.trials == before:
                     break
             ranked = search.ranked()
-            if not ranked:
+            self._searched.append(point)
+            if not ranked and not self._times:
                 raise search.nothing_valid()
+            if not ranked:  # other points' schedules are tried here later
+                self._trials, self._rates[point] = self._trials + search.trials, 0.0
+                return
             known = dict(known_trials(self._store, workload))  # what was tried before, too
             good = [one for _, one in ranked]
             tried = {one: _seconds(known[one]) for one in good if one in known} | tried
@@ -235,7 +240,6 @@ class _Run:
         self._tried[point] = _as_compared(tried, compared)
         self._times[point] = compared or {one: tried[one] for one in finalists}
         self._rate(point, likely)
-        self._searched.append(point)
         fastest = min(self._times[point].values())
         self._tell(Step("searched", point, self._family.words(point), fastest, self._trials))
 
@@ -253,7 +257,8 @@ class _Run:
         """How much the best that came from elsewhere loses, for how far away that is."""
         tried, best = self._tried[point], min(self._tried[point].values())
         known = [tried[one] for one in likely if one in tried]
-        away = min((self._apart(point, other) for other in self._searched), default=1.0)
+        others = (other for other in self._searched if other != point)
+        away = min((self._apart(point, other) for other in others), default=1.0)
         self._rates[point] = (min(known) / best - 1.0) / away if known else 0.0
 
     # --- comparisons ----------------------------------------------------------------------------
@@ -276,7 +281,8 @@ class _Run:
             one.schedule for one in choices if one.schedule not in known and one.seconds < bar
         ]
         hopeful = hopeful[:_RIVALS]
-        hopeful += variants(self._learnt, point, [*hopeful, *known], _VARIANTS)
+        best = sorted(known, key=known.__getitem__)
+        hopeful += variants(self._learnt, point, [*hopeful, *best], _VARIANTS)
         if not hopeful:
             return True
         hopeful += sorted(self._times.get(point, {}), key=known.__getitem__)[:1]

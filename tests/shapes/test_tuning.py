@@ -12,6 +12,7 @@ import pytest
 import explorer
 from explorer import cli
 from explorer.errors import NothingValid
+from explorer.outcome import Outcome
 from explorer.plan import plan_of
 from explorer.recall import best_winner
 from explorer.search import Search
@@ -327,3 +328,32 @@ def test_what_was_found_elsewhere_later_is_tried_again(
     assert better
     assert set(better) <= set(compared[(128,)])
     assert len(compared[(128,)]) >= 2  # beside what is best there
+
+
+class _Barren(ScriptedDevice):
+    """No search finds a valid kernel at some extents."""
+
+    def __init__(self, *extents: int) -> None:
+        super().__init__()
+        self._extents = extents
+
+    def __call__(self, program: Any, *arguments: Any, **options: Any) -> _Barren:
+        made = super().__call__(program, *arguments, **options)
+        if program.axes["m"] in self._extents:
+            made.rule = lambda schedule: Outcome("illegal", detail="too large")
+        return made
+
+
+def test_a_point_where_a_search_finds_nothing_has_what_others_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("explorer.search.Measurer", _Barren(1, 7))
+    monkeypatch.setattr("explorer.shapes.tuning.Measurer", ScriptedDevice())
+    family = Family.of("matmul", {"m": [1, 7, 64, 128], "n": 32, "k": 32}, threads=1)
+    found = tune_family(FamilyPlan(family, 96, strategy="random"), store=tmp_path / "some.db")
+    assert {(1,), (7,)} <= set(found.searched)
+    for extent in (1, 7, 64):
+        assert found.winner(m=extent).seconds > 0
+    monkeypatch.setattr("explorer.search.Measurer", _Barren(128))
+    with pytest.raises(NothingValid):
+        tune_family(FamilyPlan(family, 96, strategy="random"), store=tmp_path / "none.db")
