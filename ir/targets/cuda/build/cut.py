@@ -28,6 +28,7 @@ from ir.targets.cuda.build.computed import (
 from ir.targets.cuda.build.epilogues import by_epilogues, shares_product
 from ir.targets.cuda.build.folds import folded_axes, in_one_tile
 from ir.targets.cuda.build.orders import is_for_tensor_cores, long_last, reads_short
+from ir.targets.cuda.build.outputs import reductions_behind, store_groups
 from ir.targets.cuda.build.products import (
     MAP_RANK,
     STRIDE_UNIT,
@@ -110,7 +111,7 @@ def parted_at(
     `beside`, it has the outputs that are made of nothing of them, too."""
     cuts = [_cut(program, node, taken) for node in sorted(nodes)]
     stores = _unwritten(program, cuts)
-    own = [s for s in stores if beside and not nodes & _reductions(program, [s], frozenset())]
+    own = [s for s in stores if beside and not nodes & reductions_behind(program, [s], frozenset())]
     stores = [store for store in stores if store not in own]
     first = _rebuild(program, part_name(program, 0), {}, own, cuts)
     known = {cut.node: cut for cut in cuts}
@@ -383,7 +384,7 @@ def _kernels(
         served = {c.node: known[twins[c.node]].spec for c in group if c.node in twins}
         known |= {c.node: replace(c, spec=served[c.node]) for c in group if c.node in served}
     stores = _unwritten(program, [*known.values()])
-    groups = _store_groups(program, stores, joined, beside, frozenset(known))
+    groups = store_groups(program, stores, joined, beside, frozenset(known))
     for number, outputs in enumerate(groups):
         whole = not cuts and not number
         name = program.name if whole else part_name(program, len(found))
@@ -395,57 +396,6 @@ def _unwritten(program: Program, cuts: list[Cut]) -> list[int]:
     """Stores of outputs that no cut is."""
     written = {cut.spec.name for cut in cuts}
     return [position for position, store in program.stores() if store.tensor not in written]
-
-
-def _store_groups(
-    program: Program, stores: list[int], joined: bool, beside: bool, known: frozenset[int]
-) -> list[list[int]]:
-    """Stores that one kernel can hold: those over the same axes.
-
-    If `joined`, over some of these as well, where both are made of a reduction that is not `known`;
-    if `beside`, also where such a one is over the axes that are left of the others'.
-    """
-    groups: dict[frozenset[str], list[int]] = {}
-    for store in stores:
-        groups.setdefault(frozenset(program.nodes[store].axes), []).append(store)
-    if not joined:
-        return list(groups.values())
-    found: list[tuple[frozenset[str], list[int]]] = []
-    for axes, group in sorted(groups.items(), key=lambda pair: (-len(pair[0]), pair[1])):
-        sources = _reductions(program, group, known)
-        for wider, others in found:
-            shared = sources & _reductions(program, others, known)
-            if axes < wider and (shared or (beside and _sums_rest(program, sources, wider - axes))):
-                others.extend(group)
-                break
-        else:
-            found.append((axes, group))
-    return [sorted(group) for _, group in found]
-
-
-def _sums_rest(program: Program, reductions: set[int], rest: frozenset[str]) -> bool:
-    return any(rest == {*reduced_axes(program.nodes[position])} for position in reductions)
-
-
-def has_stores_beside(program: Program) -> bool:
-    """Whether some outputs are made of what is reduced over the other axes of others, so that one
-    kernel can read what both are made of once."""
-    stores = [position for position, _ in program.stores()]
-    ways = (_store_groups(program, stores, True, beside, frozenset()) for beside in (False, True))
-    return len({len(groups) for groups in ways}) > 1
-
-
-def _reductions(program: Program, stores: list[int], known: frozenset[int]) -> set[int]:
-    """Reductions that outputs are made of, those behind others too, up to values in memory."""
-    found, pending = set[int](), [program.nodes[store].args[0] for store in stores]
-    seen: set[int] = set()
-    while pending:
-        here = pending.pop()
-        if here not in seen and here not in known:
-            seen.add(here)
-            found |= {here} if is_reduction(program.nodes[here]) else set()
-            pending.extend(program.nodes[here].args)
-    return found
 
 
 def _rebuild(

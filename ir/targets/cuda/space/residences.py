@@ -24,9 +24,10 @@ from ir.rewrite.joining import joined_axes
 from ir.rewrite.parting import cut
 from ir.rewrite.stated import stated
 from ir.targets.cuda.build.boundaries import boundary_of, last_of
-from ir.targets.cuda.build.cut import has_stores_beside, stored_at
+from ir.targets.cuda.build.cut import stored_at
 from ir.targets.cuda.build.laid import laid_anew
 from ir.targets.cuda.build.orders import is_for_tensor_cores
+from ir.targets.cuda.build.outputs import has_stores_beside
 from ir.targets.cuda.build.products import STRIDE_UNIT, depends_on_reduction, product_of
 from ir.targets.cuda.build.role_rules import WIDEST
 from ir.targets.cuda.space.parts import (
