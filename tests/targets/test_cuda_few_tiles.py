@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from explorer.strategies.opening import estimates
-from ir import Graph, cast, contract, reduce
+from ir import Graph, cast, contract, load_operator, reduce
 from ir.program import Program
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 
@@ -28,3 +30,19 @@ def test_tiles_are_shared_where_they_are_too_few_for_the_processors() -> None:
     (shared,) = {value for name, value in best.items() if name.split(".")[-2:-1] == ["stream_k"]}
     assert shared == "rest"
     assert told.min() < 2.5  # three passes over the rows, at most twice as long as they take
+
+
+def test_large_clusters_have_no_room_on_all_processors() -> None:
+    """Thirty-two clusters of four blocks are two rounds, of which an H200 has thirty at a time."""
+    program = load_operator("matmul").build(m=200, n=4096, k=14336, dtype="bf16", tb=True)
+    told = {}
+    for cluster in ("1x1", "1x2", "1x4"):
+        pins = {
+            "engine": "wgmma", "tile.m": 64, "tile.n": 128, "tile.k": 64, "swap": False,
+            "consumers": 1, "cluster": cluster, "processors": 128, "split": "none",
+            "stream_k": "none", "stages": 6,
+        }  # fmt: skip
+        space = BACKEND.space(program, HARDWARE).pin(pins)
+        told[cluster] = estimates(space, space.sample(np.random.default_rng(0), 64)).min()
+    assert told["1x4"] > told["1x1"] + 0.5  # which are powers of two; memory bounds the rest
+    assert told["1x2"] <= told["1x1"]
