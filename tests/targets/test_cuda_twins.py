@@ -52,12 +52,23 @@ def test_twins_are_one() -> None:
         pairs(square, lambda x: x * 3.0, "aa"),
         pairs(square, lambda x: x * x * 1.0001, "aa"),
         pairs(square, exp, "aa"),
-        pairs(square, square, "ik"),  # tensors with names of axes: not told apart from these
+        pairs(square, square, "ij"),  # tensors with names of axes
     ],
     ids=["tensors", "functions", "constants", "other", "names"],
 )
 def test_what_differs_in_anything_else_is_not(program: Program) -> None:
     assert sums_of(program) == 2
+
+
+def test_axes_may_be_named_as_what_is_done_along_them() -> None:
+    """Sums along `sum` are not the largest along `max`."""
+    g = Graph("named")
+    i, j, one, other = g.axes(i=64, j=64, sum=96, max=96)
+    x = g.tensor("X", (64, 96), "bf16")
+    sums = reduce("sum", cast(x[i, one], "f32"), over=one)
+    most = reduce("max", cast(x[j, other], "f32"), over=other)
+    g.output("D", sums + most - contract(x[i, one], x[j, one], over=one), "f32", (i, j))
+    assert sums_of(g.program()) == 2
 
 
 def test_numbers_that_are_drawn_by_their_places_are_not() -> None:

@@ -7,13 +7,14 @@ both sides of a covariance: a program reads one tensor along two axes, and so sa
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from functools import lru_cache
+from typing import Any
 
 from ir.program import Node, Program
 
-_QUOTED = re.compile(r"'([^']*)'")
+_AXES = {"axis", "axes", "over", "rank", "beside"}  # fields of operations that name axes
 
 
 def twins_of(
@@ -33,9 +34,7 @@ def twins_of(
 @lru_cache(maxsize=1024)
 def _key(program: Program, position: int, axes: tuple[str, ...]) -> str:
     """The same for values that are the same function of the same tensors, dimension by dimension of
-    `axes`; unlike any other where a tensor has an axis's name."""
-    if {*program.axes} & {spec.name for spec in program.tensors}:
-        return f"{position} {axes}"
+    `axes`."""
     numbers = {axis: place for place, axis in enumerate(axes)}
     seen, pending = dict[int, None](), [position]
     while pending:
@@ -57,9 +56,23 @@ def _key(program: Program, position: int, axes: tuple[str, ...]) -> str:
 
 
 def _numbered(node: Node, numbers: dict[str, int]) -> str:
-    """An operation with numbers for its axes."""
-    text = _QUOTED.sub(lambda found: str(numbers.get(found[1], found[0])), repr(node.op))
-    return f"{text} {node.dtype} {[numbers[axis] for axis in node.axes]}"
+    """An operation with numbers for its axes. What is no axis stays as it is, by whatever name."""
+    op: Any = node.op
+    said = {field.name: getattr(op, field.name) for field in fields(op)}
+    for name in said.keys() & _AXES:
+        said[name] = _places(said[name], numbers)
+    if "index" in said:
+        said["index"] = [
+            ([(_places(axis, numbers), c) for axis, c in one.terms], one.constant, one.gather)
+            for one in said["index"]
+        ]
+    return f"{op.name} {said} {node.dtype} {_places(node.axes, numbers)}"
+
+
+def _places(value: str | Sequence[str] | None, numbers: dict[str, int]) -> object:
+    if value is None or isinstance(value, str):
+        return numbers.get(value or "", value)
+    return [numbers.get(axis, axis) for axis in value]
 
 
 def _hashed(*parts: str) -> str:
