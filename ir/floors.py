@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+import numpy as np
+
 from ir.dtypes import dtype_of, is_float
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
@@ -23,6 +25,7 @@ NOTHING = -math.inf
 _ANY = NOTHING, math.inf
 _FROM_ZERO = 0.0, math.inf
 _SHARE = 0.0, 1.0 - 2.0**-24  # of 24 bits
+_LOST = 2.0**-22  # of the larger operand: two roundings of it to f32
 _FINE = ("f32", "f64")
 _POSITIVE = ("exp", "sigmoid")
 
@@ -38,6 +41,8 @@ def ranges(program: Program) -> tuple[Range, ...]:
     found: list[Range] = []
     for node in program.nodes:
         here = _range(node, [found[arg] for arg in node.args])
+        if isinstance(node.op, Map) and node.op.function in ("add", "sub"):
+            here = _less_lost(here, node, [found[arg] for arg in node.args], program)
         found.append(here if node.dtype in _FINE else _rounded(here))
     return tuple(found)
 
@@ -71,6 +76,23 @@ def _range(node: Node, args: list[Range]) -> Range:
         case Map():
             return _of_map(op.function, args)
     return _ANY
+
+
+def _less_lost(here: Range, node: Node, args: list[Range], program: Program) -> Range:
+    """A sum or a difference less what its operands may be off where they cancel: nothing of numbers
+    that every kernel has exactly."""
+    if all(_is_exact(program.nodes[arg]) for arg in node.args):
+        return here
+    largest = max((abs(end) for ends in args for end in ends if math.isfinite(end)), default=0.0)
+    low, high = (end if abs(end) >= largest else None for end in here)
+    lost = largest * _LOST
+    return here[0] - lost if low is None else low, here[1] + lost if high is None else high
+
+
+def _is_exact(node: Node) -> bool:
+    if isinstance(node.op, Constant):
+        return float(np.float32(node.op.value)) == node.op.value
+    return node.op == Map("unit")
 
 
 def _loaded(node: Node) -> Range:

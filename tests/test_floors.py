@@ -64,7 +64,8 @@ CASES: dict[str, tuple[Callable[[Tile], Tile], float]] = {
     "drawn": (lambda x: -2.0 * log(1.0 - drawn_share(x)), 0.0),
     "drawn, above nothing": (lambda x: 1.0 - drawn_share(x), 2.0**-24),
     "negative": (lambda x: -minimum(x, 0.0) * 3.0, 0.0),
-    "smaller by less": (lambda x: 2.0 - minimum(x, 1.5), 0.5),
+    "smaller by less": (lambda x: 2.0 - minimum(x, 1.5), 0.5 - 2.0**-21),
+    "nearly nothing": (lambda x: maximum(x, 1.0) - 0.99999999, 1.0 - 0.99999999 - 2.0**-22),
     "square": (lambda x: x * x, -math.inf),  # kernels may find variances as differences
 }
 
