@@ -18,7 +18,7 @@ from explorer.shapes.family import Point, distance
 from explorer.shapes.learnt import DOUBT, Learnt
 from explorer.shapes.members import Members
 from explorer.shapes.table import Settled, Table
-from ir.schedule import Schedule, Value
+from ir.schedule import Schedule
 
 _NEAR = 8  # nearest points whose schedules are looked at, and as many more as none fits of
 _AWAY = 0.15  # relative doubt of a time for every factor of e from where it was measured
@@ -70,23 +70,19 @@ def choices_for(
     members.estimate(point, [*anchors, *fresh])
     found = [_expected(members, point, own, them, _REFITTED) for own, them in anchors.items()]
     found += [
-        _expected(members, point, own, them, _strange(own, them)) for own, them in fresh.items()
+        _expected(members, point, own, them, _strange(members, point, own, them))
+        for own, them in fresh.items()
     ]
     model = {} if learnt is None else learnt.told(point, [*anchors, *fresh])
     found = [_believed(choice, point, model.get(choice.schedule)) for choice in found]
     return sorted(found, key=lambda choice: choice.doubted)
 
 
-def _strange(schedule: Schedule, times: Sequence[Settled]) -> float:
+def _strange(members: Members, point: Point, schedule: Schedule, times: Sequence[Settled]) -> float:
     """The doubt of a schedule with as many tiles as those that were measured: little if all else is
     as it was there (fewer stages, where longer tiles leave no room for more, are another thing)."""
-    mine = _apart_from_tiles(schedule)
-    alike = any(_apart_from_tiles(one.schedule) == mine for one in times)
+    alike = any(members.differ_in_tiles(point, schedule, one.schedule) for one in times)
     return _RESCALED if alike else _REFITTED
-
-
-def _apart_from_tiles(schedule: Schedule) -> dict[str, Value]:
-    return {name: v for name, v in schedule.as_dict().items() if "tile" not in name.split(".")}
 
 
 def _believed(choice: Choice, point: Point, told: float | None) -> Choice:

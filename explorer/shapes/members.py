@@ -51,6 +51,16 @@ class Members:
             self._rescaled[key] = rescaled(self._member(point), schedule, there, self._pins)
         return self._rescaled[key]
 
+    def differ_in_tiles(self, point: Point, schedule: Schedule, other: Schedule) -> bool:
+        """Whether a schedule of a member and another one differ in sizes of tiles alone."""
+        space = self._member(point).space()
+        sizes = {decision.name for decision in space.decisions if decision.group == "tile"}
+        left, right = (
+            {name: value for name, value in one.as_dict().items() if name not in sizes}
+            for one in (schedule, other)
+        )
+        return left == right
+
     def estimate(self, point: Point, schedules: Iterable[Schedule]) -> None:
         """Have `work` of all of these: together they take little longer than one."""
         new = [one for one in dict.fromkeys(schedules) if (point, one) not in self._works]
