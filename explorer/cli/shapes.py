@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from explorer.cli.app import Format, milliseconds, print_json
-from explorer.shapes.tuning import FamilyPlan, tune_family
+from explorer.shapes.family_plan import FamilyPlan
+from explorer.shapes.tuning import tune_family
 
 if TYPE_CHECKING:
     from explorer.shapes.result import FamilyResult, Step

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from explorer.shapes.family import Point, distance
-from explorer.shapes.learnt import DOUBT, Learnt
+from explorer.shapes.learnt import Learnt, Told
 from explorer.shapes.members import Members
 from explorer.shapes.table import Settled, Table
 from ir.schedule import Schedule
@@ -85,13 +85,13 @@ def _strange(members: Members, point: Point, schedule: Schedule, times: Sequence
     return _RESCALED if alike else _REFITTED
 
 
-def _believed(choice: Choice, point: Point, told: float | None) -> Choice:
-    """A choice with what a model told, each weighed by how far it is off as a rule."""
+def _believed(choice: Choice, point: Point, told: Told | None) -> Choice:
+    """A choice with what models told, each weighed by how far it is off as a rule."""
     if told is None or choice.row.point == point:
         return choice
     estimated = _SPREAD + choice.doubted / choice.seconds - 1.0
-    weights = 1.0 / estimated**2, 1.0 / DOUBT**2
-    logs = math.log(choice.seconds), math.log(told)
+    weights = 1.0 / estimated**2, 1.0 / told.doubt**2
+    logs = math.log(choice.seconds), math.log(told.seconds)
     mean = sum(w * log for w, log in zip(weights, logs, strict=True)) / sum(weights)
     seconds = math.exp(mean)
     return replace(choice, seconds=seconds, doubted=seconds * (1.0 + sum(weights) ** -0.5))
@@ -130,7 +130,7 @@ def _expected(
         share = away[0] / sum(away)
         told, doubt = (1.0 - share) * logs[0] + share * logs[1], away[0] * (1.0 - share)
     seconds = math.exp(told)
-    factor = 1.0 + _AWAY * doubt + (0.0 if same else strange * (1.0 + doubt))
+    factor = 1.0 + first.doubt + _AWAY * doubt + (0.0 if same else strange * (1.0 + doubt))
     return Choice(schedule, first, seconds, seconds * factor)
 
 

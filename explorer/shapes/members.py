@@ -18,6 +18,7 @@ from explorer.strategies.opening import ESTIMATE
 from explorer.workload import Workload
 from ir.columns import Matrix
 from ir.schedule import Schedule
+from ir.space import Space
 
 Member = Callable[[Point], Workload]
 
@@ -65,12 +66,15 @@ class Members:
         """Have `work` of all of these: together they take little longer than one."""
         new = [one for one in dict.fromkeys(schedules) if (point, one) not in self._works]
         if new:
-            workload = self._member(point)
-            space = workload.space()
+            space = self._member(point).space()
             rows = np.array([space.encode(one) for one in new], dtype=np.int16)
-            told = _told(workload, rows, (IDEAL, ESTIMATE))
+            told = self.estimated(point, space, rows)
             values = [None] * len(new) if told is None else told.tolist()
             self._works.update(zip(((point, one) for one in new), values, strict=True))
+
+    def estimated(self, point: Point, space: Space, rows: Matrix) -> NDArray[np.float64] | None:
+        """Seconds that the backend estimates of rows of a space of a member; None without."""
+        return _told(space, rows, (IDEAL, ESTIMATE))
 
     def work(self, point: Point, schedule: Schedule) -> float | None:
         """Seconds that the backend estimates, padded tiles and idle processors included; they are
@@ -82,16 +86,16 @@ class Members:
         """What the program takes at least, in seconds by the backend's features, else in FLOPs."""
         if point not in self._least:
             workload = self._member(point)
-            told = _told(workload, workload.space().blank, (IDEAL,))
+            space = workload.space()
+            told = _told(space, space.blank, (IDEAL,))
             flops = float(max(1, workload.program.flops))
             self._least[point] = flops if told is None else float(told[0])
         return self._least[point]
 
 
-def _told(workload: Workload, rows: Matrix, names: tuple[str, ...]) -> NDArray[np.float64] | None:
+def _told(space: Space, rows: Matrix, names: tuple[str, ...]) -> NDArray[np.float64] | None:
     """The products of features that are in powers of two; None where the backend has them not, or
     one of the rows has none."""
-    space = workload.space()
     if space.features is None:
         return None
     known, table = space.features(space.columns(rows))

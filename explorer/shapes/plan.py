@@ -11,7 +11,7 @@ from explorer.budget import EFFORTS, Budget
 from explorer.plan import JobPlan, Plan
 from explorer.shapes.extents import parted
 from explorer.shapes.family import Family
-from explorer.shapes.tuning import FamilyPlan
+from explorer.shapes.family_plan import FamilyPlan
 from ir.errors import UsageError
 
 _UNBOUND = EFFORTS["standard"][0]  # trials where seconds alone are given

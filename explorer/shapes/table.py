@@ -5,7 +5,7 @@ A frozen value that round-trips through JSON. Knows no records and no measuring.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,13 @@ from ir.schedule import Schedule
 @dataclass(frozen=True, slots=True)
 class Settled:
     """A point, a schedule that was measured there (or is expected of), and the seconds and FLOPs of
-    its kernel."""
+    its kernel; of what is expected, by which share that may be off."""
 
     point: Point
     schedule: Schedule
     seconds: float
     flops: int
+    doubt: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Table:
         places = {schedule: place for place, schedule in enumerate(schedules)}
 
         def told(times: tuple[Settled, ...]) -> list[list[object]]:
-            return [[list(t.point), places[t.schedule], t.seconds, t.flops] for t in times]
+            return [[list(t.point), places[t.schedule], t.seconds, t.flops, t.doubt] for t in times]
 
         return {
             "varying": {name: str(extents) for name, extents in self.varying},
@@ -86,10 +87,7 @@ class Table:
             varying = tuple((n, _extents(n, text)) for n, text in data["varying"].items())
             schedules = [Schedule.from_json(text) for text in data["schedules"]]
             rows, others, expected = (
-                tuple(
-                    Settled(tuple(map(int, point)), schedules[number], float(seconds), int(flops))
-                    for point, number, seconds, flops in times
-                )
+                tuple(_settled(schedules, *time) for time in times)
                 for times in (data["rows"], data.get("others", ()), data.get("expected", ()))
             )
             return (
@@ -97,6 +95,14 @@ class Table:
             )
         except (UsageError, ValueError, TypeError, KeyError, IndexError, AttributeError):
             return None
+
+
+def _settled(
+    schedules: Sequence[Schedule], point: Sequence[Any], place: int, *numbers: Any
+) -> Settled:
+    seconds, flops, *doubt = numbers
+    where = tuple(map(int, point))
+    return Settled(where, schedules[place], float(seconds), int(flops), *map(float, doubt))
 
 
 def _extents(name: str, text: str) -> Extents:

@@ -1,10 +1,10 @@
 """The search of a family: points of a grid are searched, each from what others found; few are kept.
 
-One budget of trials is for all of it. Most of it is for short searches, the points in the order of
-the regret that is expected of them: a search begins with what is likely to be good there and with
-variants of that, goes on by the model, and its best take turns at its end. Then points try what
-was found elsewhere later, new points are put between those whose schedules differ most, and points
-held out tell the regret. Every time is an ordinary record of an ordinary workload.
+One budget of trials is for all of it. Most of it is for short searches: first of every point, in
+the order of the regret that is expected of them, then of those again where most may be won. A
+search begins with what is likely to be good there and with variants of that, goes on by the model,
+and its best take turns at its end. Then new points are put between those whose schedules differ
+most, and points held out tell the regret. Every time is an ordinary record of an ordinary workload.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,35 +26,30 @@ from explorer.measure import Measurer
 from explorer.outcome import Outcome, kernel_of
 from explorer.peaks import kept_peaks, stated_peaks
 from explorer.recall import FINAL, known_trials, open_store, to_record
-from explorer.search import Search
+from explorer.search import Search, begin_early
 from explorer.settings import cache_dir
+from explorer.shapes.ahead import Ahead
 from explorer.shapes.choice import Choice, choice_for, choices_for
 from explorer.shapes.cover import covering, losses_of, next_point, owners
-from explorer.shapes.family import MOST_POINTS, Family, Point, distance
+from explorer.shapes.effort import Effort
+from explorer.shapes.family import MOST_POINTS, Point, distance
+from explorer.shapes.family_plan import FIRST, LEAST_SEARCH, FamilyPlan
 from explorer.shapes.known import OPTION
 from explorer.shapes.learnt import Learnt
 from explorer.shapes.members import Members
 from explorer.shapes.result import FamilyResult, Regret, Step
 from explorer.shapes.table import Settled, Table
 from explorer.shapes.variants import variants
-from ir.errors import UsageError
 from ir.printable import printable
 from ir.schedule import Schedule
 from records import Store
 
-LEAST_TRIALS = 16
 TOLERANCE = 0.01  # loss at a measured point that is not worth another schedule
 _NOISE = 0.005  # loss at a measured point that may be chance
-_SEARCHES = 0.8  # share of the trials
-_COMPARED = 0.9  # of the trials, when comparisons at the points of the grid end
+_AGAIN = 0.9  # of the trials, when the others end
 _HELD = 0.06
 _SEARCH_SECONDS = 0.75  # share of the seconds, when the last search begins
-_A_SEARCH = 22  # trials, comparison included, and more where there are many or few points
-_LEAST_SEARCH = 8
-_FIRST = 2  # searches from nothing, which have as many times the trials of others
 _BY_EXTENT = 0.3  # share of extents in how different members are, beside that of their work
-_POINTS = 20  # of the grid, and fewer where there are few trials
-_LEAST_POINTS = 4
 _FINALISTS = 3  # of a search, in the comparison at its end
 _RIVALS = 6  # schedules of elsewhere that a search begins with
 _VARIANTS = 4  # of those, beside them
@@ -68,44 +63,6 @@ _PLANNING = 0.1  # of the time of the search, for that
 _UNKNOWN = 0.2  # loss of a schedule at a neighbouring point where it was not measured
 
 Tell = Callable[[Step], None]
-
-
-@dataclass(frozen=True, slots=True)
-class FamilyPlan:
-    """What is to be searched, within how many trials, or seconds of wall clock if given."""
-
-    family: Family
-    trials: int
-    seconds: float | None = None
-    strategy: str = "evolutionary"
-    seed: int = 0
-    pins: Mapping[str, object] = field(default_factory=dict)
-    model: str | Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.trials < LEAST_TRIALS:
-            raise UsageError(
-                f"trials={self.trials}: a range takes {LEAST_TRIALS} at least, for all of its "
-                "extents together"
-            )
-        if self.family.count < 2:
-            raise UsageError(f"{self.family.title}: one workload alone; name its extent")
-        for point in (self.family.lowest, tuple(e.high for _, e in self.family.varying)):
-            workload = self.family.workload(point)
-            workload.refuse_unmeasurable()
-            workload.space(self.pins)
-
-    @property
-    def points(self) -> int:
-        """Of the grid: those that are searched."""
-        searching = _SEARCHES * self.trials
-        most = max(int(searching / _A_SEARCH), min(_LEAST_POINTS, int(searching / _LEAST_SEARCH)))
-        return max(2, min(_POINTS, most))
-
-    @property
-    def each(self) -> int:
-        """Trials of a search that begins with what others found."""
-        return max(_LEAST_SEARCH, int(_SEARCHES * self.trials / (self.points + _FIRST)))
 
 
 def tune_family(
@@ -142,10 +99,13 @@ class _Run:
         self._grid = self._family.grid(plan.points)[:MOST_POINTS]
         self._members = Members(self._family.workload, plan.pins)
         self._learnt = Learnt(self._members, plan.pins, plan.seed)
+        self._effort = Effort(self._least)
+        self._ahead = Ahead(self._members, plan.pins)
 
     def result(self) -> FamilyResult:
-        self._search_points()
-        self._compare_again()
+        with Ahead(self._members, self._plan.pins) as self._ahead:
+            self._search_points()
+            self._search_again()
         self._halve()
         table = self._with_expected(self._settled())
         regrets = self._held_out(table)
@@ -168,13 +128,23 @@ class _Run:
         """The ends first, then wherever the regret is expected to be largest."""
         each = self._plan.each
         for number in range(len(self._grid)):
-            left = int(_COMPARED * self._plan.trials) - self._trials
             point = self._next(number)
-            if point is None or (number >= _FIRST and self._late(_SEARCH_SECONDS)):
+            if point is None or (number >= FIRST and not self._room):
                 return
-            if number >= _FIRST and left < _LEAST_SEARCH:
+            self._search(point, FIRST * each if number < FIRST else min(each, self._room))
+
+    def _search_again(self) -> None:
+        """Where most may be won, with what was found elsewhere since."""
+        while self._room:
+            point = self._effort.most(self._searched)
+            if point is None or not self._search(point, min(self._plan.each, self._room)):
                 return
-            self._search(point, _FIRST * each if number < _FIRST else min(each, left))
+
+    @property
+    def _room(self) -> int:
+        """Trials that another search may have; 0 where there are too few, or it is late."""
+        left = int(_AGAIN * self._plan.trials) - self._trials
+        return left if left >= LEAST_SEARCH and not self._late(_SEARCH_SECONDS) else 0
 
     def _next(self, number: int) -> Point | None:
         if number < 2:
@@ -203,9 +173,11 @@ class _Run:
             self._floors[point] = bound or float(max(1, workload.program.flops))
         return self._floors[point]
 
-    def _search(self, point: Point, trials: int) -> None:
-        """Search a point, and have its best take turns with the best of elsewhere."""
+    def _search(self, point: Point, trials: int) -> bool:
+        """Search a point, and have its best take turns with the best of elsewhere; whether there
+        was something to try."""
         workload, plan = self._family.workload(point), self._plan
+        begin_early(workload, plan.seed, baseline=False)
         likely, near = self._likely(point)
         tried: dict[Schedule, float] = {}
         searching = max(1, trials - _FINALISTS)
@@ -213,6 +185,7 @@ class _Run:
             workload, self._store, strategy=plan.strategy, trials=searching, pins=plan.pins,
             seed=plan.seed, model=plan.model, seeds=(*likely, *near),
         ) as search:  # fmt: skip
+            self._prepare(point)
             while search.trials < searching and not (tried and self._late(_SEARCH_SECONDS)):
                 before = search.trials
                 for schedule, outcome in search.step(min(16, searching - before)):
@@ -221,37 +194,60 @@ class _Run:
                 if search.trials == before:
                     break
             ranked = search.ranked()
-            self._searched.append(point)
+            first = point not in self._searched
+            self._searched += [point] if first else []
             if not ranked and not self._times:
                 raise search.nothing_valid()
             if not ranked:  # other points' schedules are tried here later
-                self._trials, self._rates[point] = self._trials + search.trials, 0.0
-                return
+                self._trials += search.trials
+                self._rates[point] = 0.0
+                return False
             known = dict(known_trials(self._store, workload))  # what was tried before, too
             good = [one for _, one in ranked]
             tried = {one: _seconds(known[one]) for one in good if one in known} | tried
+            tried = self._tried.get(point, {}) | tried
             tried = {one: seconds for seconds, one in ranked if one not in tried} | tried
+            tried = tried | self._times.get(point, {})
             finalists = sorted(good, key=tried.__getitem__)[:_FINALISTS]
-            turns = [] if self._late(_COMPARED) else search.in_turns(finalists, _ROUNDS)
+            turns = [] if self._late(_AGAIN) else search.in_turns(finalists, _ROUNDS)
             search.state = "done"
             self._job = self._job or search.job.id
             self._trials += search.trials + len(turns)
+            some = search.trials > 0
         compared = {one: _seconds(outcome) for one, outcome in turns if outcome.ok}
         self._tried[point] = _as_compared(tried, compared)
-        self._times[point] = compared or {one: tried[one] for one in finalists}
-        self._rate(point, likely)
+        if compared or not self._times.get(point):
+            now = compared or {one: tried[one] for one in finalists}
+            self._times[point] = _as_compared(self._times.get(point, {}), now) | now
+        if first:
+            self._rate(point, likely)
         fastest = min(self._times[point].values())
+        self._effort.note(point, fastest)
         self._tell(Step("searched", point, self._family.words(point), fastest, self._trials))
+        return some
+
+    def _prepare(self, point: Point) -> None:
+        """Have the space of the point that is likely to be next made while this one is searched."""
+        rates = [self._rates.get(one, 0.0) for one in (*self._searched, point)]
+        if len(self._searched) >= FIRST:
+            following = next_point(self._grid, [*self._searched, point], rates, self._apart)
+            if following is not None:
+                self._ahead.make(following)
 
     def _likely(self, point: Point) -> tuple[list[Schedule], list[Schedule]]:
-        """What a search begins with: what is expected to be best of all that was measured, and
-        variants of it."""
+        """What a search begins with: what is expected to be best of all that was measured and was
+        not tried here, and variants of it and of what is best here."""
         if not self._times:
             return [], []
+        known = self._tried.get(point, {}) | self._times.get(point, {})
         choices = self._choices(point)
         best = min((choice.doubted for choice in choices), default=math.inf)
-        likely = [one.schedule for one in choices if one.seconds < _HOPELESS * best][:_RIVALS]
-        return likely, variants(self._learnt, point, likely, _VARIANTS)
+        bar = _PROMISING * min(known.values()) if known else _HOPELESS * best
+        likely = [one.schedule for one in choices if one.schedule not in known]
+        expected = {one.schedule: one.seconds for one in choices}
+        likely = [one for one in likely if expected[one] < bar][:_RIVALS]
+        parents = [*likely, *sorted(known, key=known.__getitem__)]
+        return likely, variants(self._learnt, point, parents, _VARIANTS)
 
     def _rate(self, point: Point, likely: Sequence[Schedule]) -> None:
         """How much the best that came from elsewhere loses, for how far away that is."""
@@ -263,32 +259,17 @@ class _Run:
 
     # --- comparisons ----------------------------------------------------------------------------
 
-    def _compare_again(self) -> None:
-        """What was found elsewhere after a point was searched, and is expected to beat its best."""
-        for point in list(self._searched):
-            self._compare_likely(point)
-
-    def _compare_likely(self, point: Point, limit: float = _COMPARED) -> bool:
-        """What is expected to be best at a point and was not measured there; whether there were
+    def _compare_likely(self, point: Point, limit: float) -> bool:
+        """What is expected to be best at a point where nothing was measured; whether there were
         trials and seconds for it."""
         if self._late(limit):
             return False
-        known = self._tried.get(point, {}) | self._times.get(point, {})
-        choices = self._choices(point)
-        expected = min((choice.doubted for choice in choices), default=math.inf)
-        bar = _PROMISING * min(known.values()) if known else _HOPELESS * expected
-        hopeful = [
-            one.schedule for one in choices if one.schedule not in known and one.seconds < bar
-        ]
-        hopeful = hopeful[:_RIVALS]
-        best = sorted(known, key=known.__getitem__)
-        hopeful += variants(self._learnt, point, [*hopeful, *best], _VARIANTS)
-        if not hopeful:
-            return True
-        hopeful += sorted(self._times.get(point, {}), key=known.__getitem__)[:1]
+        likely, near = self._likely(point)
+        hopeful = [*likely, *near]
         if self._trials + len(hopeful) > limit * self._plan.trials:
             return False
-        self._compare(point, hopeful)
+        if hopeful:
+            self._compare(point, hopeful)
         return True
 
     def _choices(self, point: Point) -> list[Choice]:
@@ -411,7 +392,10 @@ class _Run:
                 break
             choices = choices_for(table, point, self._members, self._learnt)
             flops = self._family.workload(point).program.flops
-            found += [Settled(point, c.schedule, c.seconds, flops) for c in choices[:_CLOSEST]]
+            found += [
+                Settled(point, one.schedule, one.seconds, flops, one.doubted / one.seconds - 1.0)
+                for one in choices[:_CLOSEST]
+            ]
         return replace(table, expected=tuple(found))
 
     def _all(self) -> Table:

@@ -31,10 +31,12 @@ def variants(
         return []
     known = np.array(rows, dtype=np.int16)
     near = [space.neighbours(row) for row in known[:_PARENTS]]
-    pool = np.unique(np.concatenate(near), axis=0)
-    pool = pool[~(pool[:, None, :] == known).all(axis=2).any(axis=1)]
-    if not len(pool):
+    given = {row.tobytes() for row in known}  # keys are faster than sorting rows
+    pool = {row.tobytes(): row for row in np.concatenate(near)}
+    others = [row for key, row in pool.items() if key not in given]
+    if not others:
         return []
-    told, bar = learnt.seconds(point, pool), learnt.seconds(point, known).min()
+    fresh = np.array(others, dtype=np.int16)
+    told, bar = learnt.seconds(point, fresh), learnt.seconds(point, known).min()
     order = np.argsort(told, kind="stable")[:count]
-    return [space.schedule(pool[number]) for number in order if told[number] < bar]
+    return [space.schedule(fresh[number]) for number in order if told[number] < bar]

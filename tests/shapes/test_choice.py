@@ -12,6 +12,7 @@ import explorer
 from explorer.shapes.choice import choice_for, choices_for
 from explorer.shapes.extents import Extents
 from explorer.shapes.fitted import fitted
+from explorer.shapes.learnt import Told
 from explorer.shapes.members import Members
 from explorer.shapes.table import Settled, Table
 from explorer.workload import Workload
@@ -151,11 +152,11 @@ def test_a_schedule_is_carried_with_as_many_tiles_as_well() -> None:
 class _Told:
     """A model that knows one schedule's time."""
 
-    def __init__(self, seconds: dict[Schedule, float]) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: dict[Schedule, float], doubt: float = 0.1) -> None:
+        self._told = {schedule: Told(value, doubt) for schedule, value in seconds.items()}
 
-    def told(self, point: object, schedules: object) -> dict[Schedule, float]:
-        return self._seconds
+    def told(self, point: object, schedules: object) -> dict[Schedule, Told]:
+        return self._told
 
 
 def test_what_a_model_tells_counts_more_the_farther_away_a_time_was_measured() -> None:
@@ -182,3 +183,29 @@ def test_what_is_expected_between_is_chosen_by_whoever_has_the_table_alone() -> 
         choice = choice_for(found, (201,), Members(_member))
         assert choice is not None
         assert choice.schedule == schedule
+
+
+def test_models_that_are_apart_are_believed_less() -> None:
+    (one,) = _schedules(1)
+    members, said = Members(_member), []
+    table = _table([_timed(128, one, 1e-5)], [])
+    for doubt in (0.1, 0.4):
+        model: Any = _Told({one: 1e-6}, doubt)
+        choices = choices_for(table, (200,), members, model)
+        said.append(next(choice for choice in choices if choice.schedule == one))
+    sure, unsure = said
+    assert unsure.seconds > sure.seconds
+    assert unsure.doubted / unsure.seconds > sure.doubted / sure.seconds
+
+
+def test_what_is_expected_between_is_doubted_as_much_as_it_was() -> None:
+    """So that the least of many expectations does not keep out what was measured."""
+    near, better = _schedules(2)
+    measured = [_timed(199, near, 1e-5), _timed(512, near, 4e-5)]
+    for doubt, schedule in ((0.0, better), (0.2, near)):
+        expected = (Settled((200,), better, 0.95e-5, 1, doubt),)
+        table = replace(_table(measured, []), expected=expected)
+        choice = choice_for(table, (200,), Members(_member))
+        assert choice is not None
+        assert choice.schedule == schedule
+        assert Table.from_data(table.to_data()) == table

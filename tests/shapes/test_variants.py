@@ -89,3 +89,15 @@ def test_schedules_of_other_spaces_are_passed_over() -> None:
 def test_no_more_than_asked_for(count: int) -> None:
     slow = slow_ones()
     assert len(variants(taught(told()), (37,), slow, count)) == count
+
+
+def test_what_two_models_tell_is_between_them_and_doubted_by_how_far_they_are_apart() -> None:
+    learnt, schedules = taught(told()), drawn((37,), 30)
+    found = learnt.told((37,), schedules)
+    assert len(found) == len(set(schedules))
+    space = member((37,)).space()
+    for schedule, one in found.items():
+        row = np.array([space.encode(schedule)], dtype=np.int16)
+        assert learnt.seconds((37,), row)[0] == pytest.approx(one.seconds)
+        assert one.doubt >= 0.1
+    assert max(one.doubt for one in found.values()) > 0.1
