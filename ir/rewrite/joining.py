@@ -24,7 +24,7 @@ from ir.tiles import Tile
 SHORT = 16  # points that one instruction sums
 
 Dims = tuple[Index, ...]
-_KNOWN = (Map, Cast, Constant)
+KNOWN = (Map, Cast, Constant)
 
 
 def joined_axes(program: Program) -> Program:
@@ -40,12 +40,14 @@ def _joined(program: Program) -> Iterator[Program]:
     """The program with one pair joined, for each that can be."""
     axes = [axis for axis, extent in program.extents if extent > 1]
     for outer, inner in permutations(axes, 2):
-        pair = _Pair(program, outer, inner)
+        pair = Pair(program, outer, inner)
         if pair.joins():
             yield pair.program_joined()
 
 
-class _Pair:
+class Pair:
+    """Two axes of a program, and the program in which they are one."""
+
     def __init__(self, program: Program, outer: str, inner: str) -> None:
         self.program, self.outer, self.inner = program, outer, inner
         self.length = program.axes[inner]
@@ -77,7 +79,7 @@ class _Pair:
             return self._places(op.tensor, _index(op)) is not None
         if isinstance(op, (Contract, Reduce)):
             return (self.outer in op.over) == (self.inner in op.over)
-        return isinstance(op, _KNOWN) or (isinstance(op, Iota) and self.outer not in node.axes)
+        return isinstance(op, KNOWN) or (isinstance(op, Iota) and self.outer not in node.axes)
 
     def _places(self, tensor: str, index: Dims) -> Dims | None:
         """The index with the joined axis, one dimension fewer where each had its own; None where
@@ -123,8 +125,11 @@ class _Pair:
         graph = Graph.like(program.name, extents, tensors, ())
         made: list[Tile] = []
         for node in program.nodes:
-            made.append(graph.add(self._op(node), *(made[arg] for arg in node.args)))
+            made.append(self._made(graph, node, [made[arg] for arg in node.args]))
         return graph.program()
+
+    def _made(self, graph: Graph, node: Node, args: list[Tile]) -> Tile:
+        return graph.add(self._op(node), *args)
 
     def _spec(self, spec: TensorSpec) -> TensorSpec:
         """A tensor with two of its dimensions as one where it is read or written by both axes."""
@@ -148,7 +153,7 @@ class _Pair:
             return replace(op, axes=tuple(a for a in op.axes if a != self.inner))
         if isinstance(op, (Contract, Reduce)):
             return replace(op, over=tuple(a for a in op.over if a != self.inner))
-        assert isinstance(op, (*_KNOWN, Iota))
+        assert isinstance(op, (*KNOWN, Iota))
         return op
 
 

@@ -15,7 +15,7 @@ from ir.kernel import Kernel
 from ir.ops.base import Array
 from ir.program import Program
 from ir.schedule import Schedule
-from ir.targets.cuda.build.kernels import MARK
+from ir.targets.cuda.build.program_text import MARK
 from tests.emulator.emulate import MODES, compiler, emulate
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built

@@ -12,7 +12,7 @@ from ir.inputs import random_inputs
 from ir.oracle import evaluate
 from ir.program import Program
 from ir.registry import load_operator
-from ir.targets.cuda.build.kernels import lower_all
+from ir.targets.cuda.build.program_text import lower_all
 from ir.targets.cuda.space.engines import residence_space, routes_of
 from ir.targets.cuda.space.residences import PARTS, pieces_of, residences
 from tests.emulator.emulate import compiler

@@ -9,7 +9,7 @@ import pytest
 
 from ir.inputs import random_inputs
 from ir.schedule import Schedule
-from ir.targets.cuda.build.kernels import MARK
+from ir.targets.cuda.build.program_text import MARK
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built

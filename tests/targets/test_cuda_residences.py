@@ -16,7 +16,8 @@ from ir.inputs import random_inputs
 from ir.program import Program
 from ir.registry import load_operator
 from ir.schedule import Schedule
-from ir.targets.cuda.build.kernels import kernels_of, lower_all
+from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.build.program_text import lower_all
 from ir.targets.cuda.space.engines import residence_space, routes_of
 from ir.targets.cuda.space.residences import BESIDE, OPERANDS, USUAL, residences
 from tests.emulator.emulate import compiler

@@ -23,7 +23,8 @@ from ir.registry import load_operator
 from ir.rewrite.inhabited import inhabited
 from ir.schedule import Schedule, Value
 from ir.space import Space
-from ir.targets.cuda.build.kernels import _space_of, kernels_of, lower_all
+from ir.targets.cuda.build.kernels import _space_of, kernels_of
+from ir.targets.cuda.build.program_text import lower_all
 from ir.targets.cuda.build.tensor_kernel import build, passes_of
 from ir.targets.cuda.plans.tensor_rings import found_twice
 from ir.targets.cuda.space.residences import JOINED, WIDE, residences

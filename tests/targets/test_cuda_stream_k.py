@@ -13,7 +13,8 @@ from ir.inputs import random_inputs
 from ir.kernel import Kernel
 from ir.program import Program
 from ir.schedule import Schedule
-from ir.targets.cuda.build.kernels import MARK, kernels_of
+from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.build.program_text import MARK
 from ir.targets.cuda.grid.stream_k import Stream
 from ir.targets.cuda.space.tensor import TensorKernel
 from tests.emulator.emulate import MODES, compiler, emulate

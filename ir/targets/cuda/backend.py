@@ -105,7 +105,7 @@ class CudaBackend:
         from ir.rewrite.indexing import indexed
         from ir.rewrite.inhabited import inhabited
         from ir.routes import as_given, formed
-        from ir.targets.cuda.build.kernels import lower_all
+        from ir.targets.cuda.build.program_text import lower_all
         from ir.targets.cuda.space.engines import rates_of, route_of
 
         written = indexed(inhabited(program))

@@ -1,23 +1,19 @@
-"""The kernels of a program: how it is cut, which kind each is, and their text put together."""
+"""The kernels of a program: how it is cut, and which kind each is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from math import prod
 
 import numpy as np
 
 from ir.columns import Decision
-from ir.dtypes import dtype_of
 from ir.errors import Refusal, UsageError
-from ir.kernel import Argument, Kernel
-from ir.ops.map import Map
 from ir.phases import Phase
 from ir.program import Program
-from ir.rewrite.joining import joined_axes
+from ir.rewrite.flattened import laid_flat, with_fewer_axes
 from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
@@ -33,8 +29,6 @@ from ir.targets.cuda.build.cut import (
 from ir.targets.cuda.build.formed import Former, absorbed
 from ir.targets.cuda.build.partitions import EVERYWHERE, Way, partitions, ways_of
 from ir.targets.cuda.grid.overlap import NAME, PREFETCH, early_decision, starts_early
-from ir.targets.cuda.launch import Launch, placed, plan_json
-from ir.targets.cuda.prelude import prelude_text
 from ir.targets.cuda.seeds.few_rows import few_rows_seeds
 from ir.targets.cuda.seeds.split_seeds import filling
 from ir.targets.cuda.space.block import BlockKernel
@@ -62,7 +56,6 @@ from ir.targets.cuda.space.splits import (
     translated,
 )
 from ir.targets.cuda.space.tensor import FormedKernel, RegisterKernel, TensorKernel
-from ir.targets.cuda.text.scalars import table_text
 
 AnyKernel = BlockKernel | TensorKernel | MmaKernel | PlainCudaKernel
 KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {
@@ -71,8 +64,6 @@ KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {
 MANY = 1 << 30
 LIGHT = 64  # operations for each byte of traffic, up to which plain units may keep up with memory
 SHORT = 4 * LIGHT  # up to which a kernel's start is a part of its time that counts
-ALIGN = 256
-MARK = "//@ kernel\n"
 
 
 @lru_cache(maxsize=512)
@@ -113,16 +104,33 @@ def _phase_kernels(
     if phase.plain:
         part = phase.program if first is None else _named(program, phase.program, first)
         return (PlainCudaKernel(part, _mark(first, 0), hardware),)
-    problem, fallen = "", None
-    cut = WGMMA if engine == FORMED else engine
-    for way, parts in partitions(phase.program, cut, taken, ways):
-        if fallen is not None and way is EVERYWHERE:
-            break
+    problems: list[str] = []
+    fallen: tuple[AnyKernel, ...] | None = None
+    flat = laid_flat(phase.program) if engine in KINDS and has_products(phase.program) else ()
+    for own in (phase.program, *flat):
+        for kernels in _cut_kernels(program, own, first, taken, hardware, engine, ways, problems):
+            if not any(_falls_back(kernel, engine) for kernel in kernels):
+                return kernels
+            fallen = fallen or kernels
+    if fallen is not None:
+        return fallen
+    raise UsageError(f"{program.name}: the cuda target cannot compute it: {problems[-1]}")
+
+
+def _cut_kernels(
+    program: Program, phase: Program, first: int | None, taken: frozenset[str],
+    hardware: Hardware, engine: str, ways: tuple[Way, ...], problems: list[str],
+) -> Iterator[tuple[AnyKernel, ...]]:  # fmt: skip
+    """Of each way to cut a phase that has a kernel for each part; why others have not."""
+    cut, some = WGMMA if engine == FORMED else engine, False
+    for way, parts in partitions(phase, cut, taken, ways):
+        if some and way is EVERYWHERE:
+            return
         pairs: tuple[tuple[Program, tuple[Former, ...]], ...] = tuple((p, ()) for p in parts)
         if engine == FORMED:
             pairs = absorbed(parts, frozenset(spec.name for spec in program.tensors) | taken)
             if not any(formed for _, formed in pairs):
-                problem = "no operand is formed on its way"
+                problems.append("no operand is formed on its way")
                 continue
             parts = tuple(part for part, _ in pairs)
         start = 0 if first is None and len(parts) > 1 else first
@@ -134,16 +142,12 @@ def _phase_kernels(
                 _kernel(part, mark, hardware, engine, formed)
                 for part, mark, (_, formed) in zip(parts, marks, pairs, strict=True)
             )
-            if not all(map(_holds_its_outputs, kernels)):
-                continue
-            if not any(_falls_back(kernel, engine) for kernel in kernels):
-                return kernels
-            fallen = fallen or kernels
         except Refusal as refusal:
-            problem = str(refusal)
-    if fallen is not None:
-        return fallen
-    raise UsageError(f"{program.name}: the cuda target cannot compute it: {problem}")
+            problems.append(str(refusal))
+            continue
+        if all(map(_holds_its_outputs, kernels)):
+            some = True
+            yield kernels
 
 
 def _holds_its_outputs(kernel: AnyKernel) -> bool:
@@ -232,11 +236,9 @@ def _tensor_kernel(part: Program, mark: str, hardware: Hardware, engine: str) ->
     that lie behind one another are one where they are refused as several."""
     kind = KINDS[engine]
     assert kind is not FormedKernel
-    with suppress(Refusal):
-        return _with_schedules(kind(part, mark, hardware))
-    joined = joined_axes(part) if has_products(part) else part
-    with suppress(Refusal):
-        return _with_schedules(kind(joined, mark, hardware)) if joined != part else None
+    for one in (part, *(with_fewer_axes(part) if has_products(part) else ())):
+        with suppress(Refusal):
+            return _with_schedules(kind(one, mark, hardware))
     return None
 
 
@@ -405,55 +407,6 @@ def scheduled_kernels(
     return kernels_of(program, hardware, engine, residence), values
 
 
-def lower_all(
-    program: Program, values: Mapping[str, Value], hardware: Hardware, engine: str | None = None,
-    residence: str = USUAL,
-) -> Kernel:  # fmt: skip
-    """The kernel text of a whole program; `values` are those of the engine's decisions."""
-    kernels, values = scheduled_kernels(program, values, hardware, engine, residence)
-    launches = [launch for kernel in kernels for launch in launches_of(kernel, values)]
-    for launch in launches:
-        if launch.shared > hardware["shared_bytes"]:
-            have = hardware["shared_bytes"]
-            raise Refusal("shared", f"{launch.name}: {launch.shared:,} bytes of {have:,}")
-    arch = hardware.isa[0]
-    places, total = _places(program, kernels)
-    clean = []
-    for room in (room for launch in launches for room in launch.rooms):
-        places[room.argument] = total
-        clean += [(total, room.bytes)] if room.clean else []
-        total += -(-room.bytes // ALIGN) * ALIGN
-    zeros = max((sum(size for _, size in launch.zero) for launch in launches), default=0)
-    launches = [placed(launch, places) for launch in launches]
-    body = "\n".join([*_tables(program), *(launch.text for launch in launches)])
-    arguments = [Argument(s.name, s.shape, s.dtype, s.role, s.packs) for s in program.tensors]
-    workspace = total + zeros
-    if workspace:
-        arguments.append(Argument("workspace", (workspace,), "u8", "workspace"))
-    plan = plan_json(launches, arch, workspace, clean)
-    text = f"{prelude_text(body)}{MARK}// launch: {plan}\n{body}"
-    notes = tuple(fact for launch in launches for fact in launch.facts)
-    return Kernel(
-        program.name, "cuda", tuple(arguments), (("cuda", text), ("launch", plan)),
-        launches[0].name, 0, notes,
-    )  # fmt: skip
-
-
-def launches_of(kernel: AnyKernel, values: Mapping[str, Value]) -> tuple[Launch, ...]:
-    """What a kernel of the program is launched as, one after the other."""
-    name = kernel.program.name.replace(".", "_")
-    if isinstance(kernel, PlainCudaKernel):
-        return kernel.launches(values, name)
-    return (kernel.lower(values, name),)
-
-
-def _tables(program: Program) -> list[str]:
-    """Tables of constants, each once."""
-    ops = (node.op for node in program.nodes)
-    tables = [op for op in ops if isinstance(op, Map) and op.table is not None]
-    return list(dict.fromkeys(table_text(op.entries, op.dtype or "") for op in tables))
-
-
 def _split(
     program: Program, choice: str, values: Mapping[str, Value], hardware: Hardware,
     engine: str | None,
@@ -481,18 +434,3 @@ def _legal_seed(kernel: AnyKernel) -> tuple[tuple[str, Value], ...]:
 def first_legal(kernel: AnyKernel) -> dict[str, Value]:
     """The first seed of a block kernel that is legal."""
     return dict(_legal_seed(kernel))
-
-
-def _places(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str, int], int]:
-    """Byte offsets in the workspace of tensors between kernels."""
-    own = {spec.name for spec in program.tensors}
-    places: dict[str, int] = {}
-    total = 0
-    for kernel in kernels:
-        formed = {former.tensor for former in getattr(kernel, "formed", ())}
-        for spec in kernel.program.tensors:
-            if spec.name not in own and spec.name not in places and spec.name not in formed:
-                places[spec.name] = total
-                size = prod(spec.shape) * dtype_of(spec.dtype).bytes
-                total += -(-size // ALIGN) * ALIGN
-    return places, total

@@ -15,7 +15,8 @@ from ir.target import Hardware
 from ir.targets.cuda.bodies.mma_bodies import order_of
 from ir.targets.cuda.bodies.tensor_order import FOLDED, PAIRS
 from ir.targets.cuda.build import block_kernel, mma_kernel
-from ir.targets.cuda.build.kernels import AnyKernel, launches_of, scheduled_kernels
+from ir.targets.cuda.build.kernels import AnyKernel, scheduled_kernels
+from ir.targets.cuda.build.program_text import launches_of
 from ir.targets.cuda.build.tensor_kernel import build, passes_of
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.plans.block_plan import BlockPlan
