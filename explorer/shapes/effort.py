@@ -3,7 +3,8 @@
 Knows times alone. Trials go where the best time is farthest from what the program takes at least,
 beside the point where it is nearest, and half as often where the last of them won nothing, as the
 task scheduler of Ansor (Zheng et al., OSDI 2020) weighs how far a task may come against how far it
-has come of late.
+has come of late. No member is taken to be faster than the fastest known one: what little work there
+is takes as long as a kernel does to begin.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Effort:
         return self._weights[point] * (self._over(point) - nearest + _SOME)
 
     def _over(self, point: Point) -> float:
-        return math.log(self._best[point] / self._least(point))
+        fastest = min(self._best.values())
+        return math.log(self._best[point] / max(self._least(point), fastest))
 
     def most(self, points: Iterable[Point]) -> Point | None:
         """The point where most may be won of those that have a time."""

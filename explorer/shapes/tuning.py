@@ -99,7 +99,7 @@ class _Run:
         self._grid = self._family.grid(plan.points)[:MOST_POINTS]
         self._members = Members(self._family.workload, plan.pins)
         self._learnt = Learnt(self._members, plan.pins, plan.seed)
-        self._effort = Effort(self._least)
+        self._effort = Effort(self._members.least)
         self._ahead = Ahead(self._members, plan.pins)
 
     def result(self) -> FamilyResult:

@@ -15,6 +15,7 @@ from ir.axes import Axis
 from ir.builder import Graph, cast, contract, reduce, where
 from ir.inputs import drawn_inputs
 from ir.operators.attention import document_attention
+from ir.ops.base import Array
 from ir.ops.map import Map
 from ir.oracle import evaluate
 from ir.phases import phases_of
@@ -88,6 +89,11 @@ MASKS = {
 }
 
 
+def close(left: Array, right: Array) -> None:
+    """But for the order in which a library of matrices adds numbers up."""
+    np.testing.assert_allclose(left, right, rtol=1e-12, atol=1e-13)
+
+
 @pytest.mark.parametrize(("sq", "sk"), [(256, 256), (200, 333), (70, 260), (5, 400)])
 @pytest.mark.parametrize("name", MASKS)
 def test_bounds_change_no_result(name: str, sq: int, sk: int) -> None:
@@ -98,7 +104,7 @@ def test_bounds_change_no_result(name: str, sq: int, sk: int) -> None:
     for seed in range(2):
         inputs = drawn_inputs(program, seed)
         left, right = evaluate(program, inputs), evaluate(found.program, inputs)
-        np.testing.assert_array_equal(left["O"], right["O"])
+        close(left["O"], right["O"])
 
 
 @pytest.mark.parametrize("name", MASKS)
@@ -127,7 +133,7 @@ def test_a_mask_of_fractions_beside_one_that_tells_stays_as_it_is(first: bool) -
     assert found is not None
     inputs = drawn_inputs(program, 0)
     left, right = evaluate(program, inputs), evaluate(found.program, inputs)
-    np.testing.assert_array_equal(left["Z"], right["Z"])
+    close(left["Z"], right["Z"])
 
 
 def test_a_mask_of_numbers_in_no_order_has_no_bounds() -> None:
@@ -154,9 +160,7 @@ def test_a_choice_of_what_is_left_out_is_bounded_as_well() -> None:
     found = bounded(program)
     assert found is not None
     inputs = drawn_inputs(program, 0)
-    np.testing.assert_array_equal(
-        evaluate(program, inputs)["Z"], evaluate(found.program, inputs)["Z"]
-    )
+    close(evaluate(program, inputs)["Z"], evaluate(found.program, inputs)["Z"])
 
 
 def test_documents_are_a_form_with_its_reason() -> None:

@@ -18,7 +18,7 @@ def test_trials_go_where_a_time_is_farthest_from_the_least() -> None:
     for point, seconds in (((1,), 2.0), ((8,), 40.0), ((64,), 100.0)):
         some.note(point, seconds)
     assert some.most(LEAST) == (8,)
-    assert some.most([(1,), (64,)]) == (1,)
+    assert some.most([(1,), (64,)]) == (64,)
 
 
 def test_and_no_longer_there_when_they_win_nothing() -> None:
@@ -32,15 +32,20 @@ def test_and_no_longer_there_when_they_win_nothing() -> None:
     assert some.worth((8,)) > 0.6 * before
     for _ in range(20):
         some.note((8,), 31.0)
-    assert some.most(LEAST) == (1,)
+    assert some.most(LEAST) == (64,)
 
 
-def test_where_no_bound_is_known_the_nearest_point_is_the_measure() -> None:
-    """Of two families that differ in what is taken to be the least by a factor alone, the same."""
-    times = {(1,): 2.0, (8,): 40.0, (64,): 100.0}
-    one, other = effort(), Effort(lambda point: 1e9 * LEAST[point])
-    for some in (one, other):
-        for point, seconds in times.items():
-            some.note(point, seconds)
-    assert [round(one.worth(p), 9) for p in LEAST] == [round(other.worth(p), 9) for p in LEAST]
-    assert min(one.worth(p) for p in LEAST) > 0
+def test_little_work_takes_as_long_as_a_kernel_does_to_begin() -> None:
+    some = Effort(lambda point: 1e-3 * point[0])
+    for point, seconds in (((1,), 3.0), ((2,), 3.1), ((4,), 3.0), ((8000,), 12.0)):
+        some.note(point, seconds)
+    assert some.most([(1,), (2,), (4,), (8000,)]) == (8000,)
+    assert some.worth((2,)) < 0.2
+
+
+def test_what_is_told_in_other_units_ranks_points_all_the_same() -> None:
+    some = Effort(lambda point: 1e9 * LEAST[point])  # operations
+    for point, seconds in (((1,), 2.0), ((8,), 40.0), ((64,), 100.0)):
+        some.note(point, seconds)
+    assert some.most(LEAST) == (8,)
+    assert min(map(some.worth, LEAST)) > 0

@@ -32,7 +32,7 @@ KINDS: tuple[tuple[str, dict[str, Any], tuple[str, ...]], ...] = (
     ("softmax", {"m": 64, "n": 64}, ("block",)),
     ("conv2d", {"n": 1, "h": 8, "w": 8, "c": 16, "f": 16, "dtype": "bf16"}, ("tensor",)),
     ("conv2d", {"n": 1, "h": 8, "w": 8, "c": 16, "f": 16, "stride": 2, "dtype": "bf16"},
-     ("mma",)),
+     ("block", "tensor")),
     ("matmul", {"m": 64, "n": 64, "k": 64, "dtype": "tf32", "tb": True}, ("tensor",)),
     ("matmul", {"m": 64, "n": 64, "k": 64, "dtype": "i8"}, ("block", "tensor")),
     ("scaled_matmul", {"m": 64, "n": 64, "k": 64}, ("tensor",)),

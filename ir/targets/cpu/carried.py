@@ -74,7 +74,7 @@ class CarriedLoops:
             choice = self.decisions.splits[string[0]] if self.decisions.splits else WHOLE
             if choice != WHOLE:
                 split = choice.partition(":")[0]
-                staged = split_program(self.decisions.program, choice)
+                staged = split_program(self.decisions.program, choice, self.decisions.residence)
                 inside = [(f"{a}_in" if a == split else a, level) for a, level in loops]
                 loops = [(f"{split}_part", 1), *inside]
             self.known[string] = carried_apart(staged, loops)

@@ -13,6 +13,7 @@ from math import prod
 
 from ir.ops.load import Load
 from ir.program import Program
+from ir.residence import Residence
 from ir.schedule import Value
 from ir.space import Decision
 from ir.stages import StagedProgram
@@ -30,7 +31,7 @@ PACKS = ("no", "0", "1", "2")
 
 
 class Decisions:
-    """Collects decisions for one `program`, which is `staged`."""
+    """Collects decisions for one `program`, which is `staged` in a residence."""
 
     def __init__(
         self,
@@ -40,8 +41,9 @@ class Decisions:
         vector: VectorRow,
         splits: tuple[str, ...],
         program: Program,
+        residence: Residence,
     ) -> None:
-        self.splits, self.program = splits, program
+        self.splits, self.program, self.residence = splits, program, residence
         self.staged, self.shapes, self.hardware, self.vector = staged, shapes, hardware, vector
         self.extents = staged.program.axes
         self.outer = outer_axes(staged, shapes)
@@ -83,11 +85,12 @@ class Decisions:
         owner: str,
         why: str,
         initial: Value | None = None,
+        unsaid: Value | None = None,
     ) -> None:
         values = tuple(dict.fromkeys(domain))
         if initial is not None and initial not in values:
             initial = values[0]
-        self.found.append(Decision(name, values, group, owner, why, initial))
+        self.found.append(Decision(name, values, group, owner, why, initial, unsaid=unsaid))
 
     def all(self) -> tuple[Decision, ...]:
         """Every decision, in a fixed order."""
@@ -196,6 +199,7 @@ class Decisions:
                 "split",
                 "program",
                 "a reduced axis in parts, one thread each, merged afterwards",
+                "none",
                 "none",
             )
 

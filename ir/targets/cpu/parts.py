@@ -44,10 +44,9 @@ class StagedPart:
         program, hardware = self.program, self.hardware
         staged = split_program(program, WHOLE, self.residence)
         shapes = stage_shapes(staged, hardware.isa)
-        usual = self.residence == AS_USUAL
-        splits = choices(program, staged, hardware.threads) if usual else (WHOLE,)
+        splits = choices(program, staged, hardware.threads, self.residence)
         vector = vector_row(hardware.isa)
-        return Decisions(staged, shapes, hardware, vector, splits, program)
+        return Decisions(staged, shapes, hardware, vector, splits, program, self.residence)
 
     @property
     def ideal(self) -> float:
@@ -88,7 +87,7 @@ class StagedPart:
         staged = split_program(self.program, WHOLE, self.residence)
         choice = str(schedule.get("split", WHOLE))
         if choice != WHOLE:
-            parted = split_program(self.program, choice)
+            parted = split_program(self.program, choice, self.residence)
             schedule, staged = translated(schedule, staged, parted, isa), parted
         plan = make_plan(staged, schedule, vector_row(isa), self.hardware.threads)
         return Planned(room_of(plan), lambda frame: Lowering(plan, frame).run())

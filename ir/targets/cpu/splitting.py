@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ir.errors import UsageError
+from ir.errors import ProgramError, UsageError
 from ir.partition import stage_program
 from ir.program import Program
 from ir.residence import AS_USUAL, Residence, staged
+from ir.rewrite.parting import cut, nested
 from ir.rewrite.split import split
 from ir.rewrite.streaming import stream
 from ir.schedule import Schedule, Value
@@ -28,13 +29,34 @@ def split_program(program: Program, choice: str, residence: Residence = AS_USUAL
     if choice == WHOLE:
         return staged(program, residence)
     axis, _, parts = choice.partition(":")
-    return stage_program(stream(split(program, axis, int(parts)), frozenset({f"{axis}_part"})))
+    parted = _parted(program, axis, int(parts))
+    if residence.streamed:
+        parted = stream(parted, frozenset({f"{axis}_part"}))
+    return stage_program(parted)
 
 
-def choices(program: Program, whole: StagedProgram, threads: int) -> tuple[str, ...]:
-    """Values of the decision: every axis that is only reduced, long enough, and can be merged."""
+def _parted(program: Program, axis: str, parts: int) -> Program:
+    """The program with its reductions over an axis in parts. Outputs along the axis go with those,
+    each part having its own: a loss over everything and its gradient are one pass. Raises
+    UsageError where there are none."""
+    try:
+        return split(program, axis, parts)
+    except UsageError as problem:
+        if not any(axis in store.axes for _, store in program.stores()):
+            raise
+        try:
+            return nested(cut(program, axis, parts), f"{axis}_part")
+        except ProgramError:
+            raise problem from None
+
+
+def choices(
+    program: Program, whole: StagedProgram, threads: int, residence: Residence = AS_USUAL
+) -> tuple[str, ...]:
+    """Values of the decision: every axis that is reduced, long enough, and can be merged, where
+    operands live as usual."""
     found = [WHOLE]
-    if threads == 1:
+    if threads == 1 or residence.flipped:
         return tuple(found)
     for axis, extent in program.axes.items():
         using = [stage for stage in whole.stages if axis in stage.domain]
@@ -50,7 +72,7 @@ def choices(program: Program, whole: StagedProgram, threads: int) -> tuple[str, 
 
 def _splits(program: Program, axis: str, parts: int) -> bool:
     try:
-        split(program, axis, parts)
+        _parted(program, axis, parts)
     except UsageError:
         return False
     return True
