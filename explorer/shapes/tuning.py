@@ -135,10 +135,10 @@ class _Run:
 
     def _search_again(self) -> None:
         """Where most may be won, with what was found elsewhere since."""
-        while self._room:
-            point = self._effort.most(self._searched)
-            if point is None or not self._search(point, min(self._plan.each, self._room)):
-                return
+        left = list(self._searched)
+        while self._room and (point := self._effort.most(left)) is not None:
+            if not self._search(point, min(self._plan.each, self._room)):
+                left.remove(point)  # it has no schedule that was not tried
 
     @property
     def _room(self) -> int:

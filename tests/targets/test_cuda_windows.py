@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from costmodel.features import IDEAL
+from explorer.strategies.opening import ESTIMATE
 from ir import Graph, cast, operator, reduce
 from ir.inputs import random_inputs
 from ir.ops.load import Load
@@ -45,6 +47,33 @@ def backwards(g: Graph, t: int, width: int) -> None:
     i, w = g.axes(i=t, w=width)
     x, taps = g.tensor("X", (t,), "f32", fill=0), g.input("W", (w,), "f32")
     g.output("Y", reduce("sum", x[i - w] * taps, over=w), "f32", (i,))
+
+
+@operator
+def wavelet(g: Graph, m: int, n: int) -> None:
+    """Sums and differences of neighbours, two by two."""
+    i, j = g.axes(i=m, j=n)
+    x = g.tensor("X", (m, 2 * n), "f32")
+    first, second = x[i, 2 * j], x[i, 2 * j + 1]
+    g.output("S", first + second, "f32", (i, j))
+    g.output("D", first - second, "f32", (i, j))
+
+
+@operator
+def grey(g: Graph, m: int, n: int, dtype: str = "u8") -> None:
+    """The brightness of pixels of three colours."""
+    i, j = g.axes(i=m, j=n)
+    x = g.tensor("X", (m, n, 3), dtype)
+    red, green, blue = (cast(x[i, j, c], "f32") for c in range(3))
+    g.output("Y", 0.3 * red + 0.6 * green + 0.1 * blue, "f32", (i, j))
+
+
+@operator
+def every_other(g: Graph, m: int, n: int) -> None:
+    """Half of the points of each row, the first of the tensor left out."""
+    i, j = g.axes(i=m, j=n)
+    x = g.tensor("X", (m, 2 * n + 1), "f32")
+    g.output("Y", x[i, 2 * j + 1] * 2.0, "f32", (i, j))
 
 
 def found(program: Program, *digits: Digit) -> tuple[Window, ...]:
@@ -103,6 +132,34 @@ def test_rows_are_vectors_and_single_elements_at_their_ends() -> None:
     assert spans(window, 1) == [(n - 1, [n]) for n in range(6)]
 
 
+def test_points_that_lie_a_few_elements_apart_are_read_as_neighbours() -> None:
+    """A colour of pixels is no neighbour of the next pixel's; all three colours together are."""
+    for program, own, call, reads in (
+        (wavelet.build(m=64, n=512), 4, "tw_read_16(", 2),
+        (grey.build(m=64, n=512, dtype="f32"), 4, "tw_read_16(", 3),
+        (grey.build(m=64, n=512), 4, "tw_read_4(", 3),
+        (every_other.build(m=64, n=512), 4, "tw_read_16(", 0),  # rows begin anywhere
+    ):
+        pins: dict[str, object] = {"own.j": own, "vector": 4, "tile.j": own * 32, "own.i": 1}
+        text = BACKEND.lower(program, pinned(program, pins | {"ahead": 0}), HARDWARE).text("cuda")
+        assert text.split("//@ kernel")[1].count(call) == reads, program.name
+
+
+def test_an_estimate_counts_sectors_once_for_all_loads_of_a_window() -> None:
+    """Half and half of pairs take as long as as many neighbours do."""
+    g = Graph("plain")
+    i, j = g.axes(i=4096, j=8192)
+    g.output("S", g.input("X", (i, j), "f32") * 2.0, "f32", (i, j))
+    times = []
+    for program in (wavelet.build(m=4096, n=4096), g.program()):
+        space = BACKEND.space(program, HARDWARE)
+        assert space.features is not None
+        names, table = space.features(space.columns(space.seed_rows(np.random.default_rng(0))))
+        told = [names.index(name) for name in (IDEAL, ESTIMATE)]
+        times.append(float(np.exp2(table[:, told].sum(axis=1)).min()))
+    assert times[0] < 1.5 * times[1]
+
+
 PINS: dict[str, dict[str, object]] = {
     "moving": {"residence": "usual", "own.i": 4, "tile.i": 4, "own.j": 8, "vector": 8,
                "own.w": 16, "tile.w": 16, "ahead": 0},
@@ -134,6 +191,11 @@ CASES: tuple[Callable[[], Program], ...] = (
     lambda: gradient.build(m=11, n=32),
     lambda: gradient.build(m=9, n=21),
     lambda: backwards.build(t=75, width=7),
+    lambda: wavelet.build(m=7, n=37),
+    lambda: wavelet.build(m=8, n=64),
+    lambda: grey.build(m=5, n=43),
+    lambda: grey.build(m=4, n=128, dtype="f32"),
+    lambda: every_other.build(m=5, n=70),
 )
 
 

@@ -4,6 +4,7 @@ many of a processor's turns are taken. Estimates in closed form; the learned mod
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
@@ -46,6 +47,7 @@ from ir.targets.cuda.space.block_rules import RESERVED, OptionRules
 from ir.targets.cuda.space.reads import Group
 
 Array = NDArray[np.float64]
+SECTOR = 32  # bytes that memory gives at least
 SHUFFLES_PER_CLOCK = 32.0
 SPILT = 4.0  # times as long that it takes to issue what does not fit the registers
 BUSY_WARPS = 12.0  # with which a processor issues what it can
@@ -55,6 +57,19 @@ AHEAD_CLOCKS = 400.0  # of a step of a walk whose loads run ahead
 NEAR_CLOCKS = 150.0  # of a step whose loads the step before has brought near
 MEETING_CLOCKS = 80.0  # of two barriers
 STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as measured on an H200
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """Loads that are alike, or a store, which is no group. `last`: the axis along which points lie
+    nearest to each other, where several are in a sector, `step` elements apart; "" elsewhere.
+    `size`: bytes of an element."""
+
+    group: Group | None
+    axes: tuple[str, ...]
+    last: str
+    step: int
+    size: int
 
 
 class BlockCosts:
@@ -208,18 +223,19 @@ class BlockCosts:
         return found
 
     @cached_property
-    def _accesses(self) -> tuple[tuple[Group | None, tuple[str, ...], str, int], ...]:
-        """(loads that are alike, axes, contiguous axis or "", bytes of an element) of every load
-        and store."""
-        found: list[tuple[Group | None, tuple[str, ...], str, int]] = []
+    def _accesses(self) -> tuple[_Moved, ...]:
+        """Of every load and store; the axis of whose points the nearest lie in one sector."""
+        found: list[_Moved] = []
         for group in self.kernel.reads.groups:
-            last = [axis for d in group.first.dimensions[-1:] for axis, c in d.terms if c == 1]
             size = dtype_of(group.first.dtype).bytes
-            found.append((group, group.axes, last[0] if last else "", size))
+            steps = [(abs(c), a) for d in group.first.dimensions[-1:] for a, c in d.terms]
+            step, last = min(steps, default=(SECTOR, ""))
+            near = step * size < SECTOR
+            found.append(_Moved(group, group.axes, last if near else "", step, size))
         for node in self.program.nodes:
             if isinstance(node.op, Store):
                 size = dtype_of(node.dtype).bytes
-                found.append((None, node.axes, "".join(node.op.axes[-1:]), size))
+                found.append(_Moved(None, node.axes, "".join(node.op.axes[-1:]), 1, size))
         return tuple(found)
 
     def _moved(self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array]) -> Array:
@@ -227,17 +243,17 @@ class BlockCosts:
         axes = self.program.axes
         total = np.zeros(columns.rows)
         lanes = self.kernel.name("lanes")
-        for group, over, last, size in self._accesses:
-            again = _product([np.ceil(axes[a] / tiles[a]) for a in axes if a not in over],
+        for one in self._accesses:
+            again = _product([np.ceil(axes[a] / tiles[a]) for a in axes if a not in one.axes],
                              columns.rows)  # fmt: skip
-            volume = np.full(columns.rows, float(prod(axes[a] for a in over)) * size)
-            if group is not None:
-                volume = self._touched(group, tiles, volume / size) * size
+            volume = np.full(columns.rows, float(prod(axes[a] for a in one.axes)) * one.size)
+            if one.group is not None:
+                volume = self._touched(one.group, tiles, volume / one.size) * one.size
             run = np.ones(columns.rows)
-            if last:
-                along = array_of(columns.is_(lanes, last))
-                run = np.where(along > 0, tiles[last], own[last])
-            waste = np.clip(32.0 / np.maximum(run * size, 1.0), 1.0, 32.0 / size)
+            if one.last:
+                along = array_of(columns.is_(lanes, one.last))
+                run = one.step * np.where(along > 0, tiles[one.last], own[one.last])
+            waste = np.clip(SECTOR / np.maximum(run * one.size, 1.0), 1.0, SECTOR / one.size)
             total = total + volume * waste * np.minimum(again, 64.0)
         return total
 

@@ -3,12 +3,14 @@
 Two axes that one index adds (the taps of a convolution, the width of a moving sum) come to the same
 element at several points of a thread; so do loads whose indices differ by constants (a stencil's).
 What they read together is a box of the tensor in which every digit of a point moves by a fixed
-number of elements. Knows frames and accesses; no text.
+number of elements. So do points that lie two or three elements apart (halves of pairs, colours of
+pixels): the box has neighbours, which one access takes together. Knows frames and accesses; no
+text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import gcd, prod
@@ -90,9 +92,13 @@ def alike(program: Program) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, found.values()))
 
 
-def windows(accesses: Mapping[int, Access], digits: Sequence[Digit]) -> tuple[Window, ...]:
+def windows(
+    accesses: Mapping[int, Access],
+    digits: Sequence[Digit],
+    pays: Callable[[Window], bool] = lambda _: False,
+) -> tuple[Window, ...]:
     """Windows of loads that are alike, for a thread that has these digits of their points; of such
-    loads only that are no fewer elements one by one."""
+    loads only that are no fewer elements one by one, or of which a window `pays` all the same."""
     axes = {digit.axis for digit in digits}
     one = next(iter(accesses.values()))
     places = [{axis for axis, _ in d.terms if axis in axes} for d in one.dimensions]
@@ -111,7 +117,7 @@ def windows(accesses: Mapping[int, Access], digits: Sequence[Digit]) -> tuple[Wi
     found = [_window({p: accesses[p] for p in group}, parts) for group in groups.values()]
     return tuple(
         one for one in found
-        if one.count <= MOST_ELEMENTS and _elements(one) < len(one.loads) * each
+        if one.count <= MOST_ELEMENTS and (_elements(one) < len(one.loads) * each or pays(one))
     )  # fmt: skip
 
 
@@ -181,6 +187,16 @@ def _reached(side: Side, start: int) -> list[int]:
     for digit, units in side.merged:
         found = {at + units * n for at in found for n in range(digit.size)}
     return sorted(found)
+
+
+def accesses_of(window: Window, width: int) -> int:
+    """Accesses of a window that take so many neighbours at a time."""
+    along = len(spans(window, width))
+    return (
+        along
+        * prod(side.count for side in window.sides[:-1])
+        * prod(side.boxes for side in window.sides)
+    )
 
 
 def width_of(window: Window, access: Access, frame: Frame, tiles: Mapping[str, int]) -> int:

@@ -60,7 +60,10 @@ class Reads:
         alone = ((p,) for p in loads if p not in known)
         for number, group in enumerate((*groups, *alone)):
             ops = [op for p in group if isinstance(op := nodes[p].op, Load)]
-            accesses = tuple(load_access(op, tensors[op.tensor]) for op in ops)
+            own = (load_access(op, tensors[op.tensor]) for op in ops)
+            accesses = tuple(
+                a.joined if op.fill is None else a for a, op in zip(own, ops, strict=True)
+            )
             found.append(Group(number, nodes[group[0]].axes, accesses))
         return tuple(found)
 
@@ -122,9 +125,11 @@ class Reads:
             kept = kept * self._own(columns, axis) / np.where(meets, beside, 1.0)
             count = np.where(meets, longer, count)
         constants = sorted({access.dimensions[number].constant for access in group.accesses})
-        found = count
-        for before, here in pairwise(constants):
-            found = found + np.minimum((here - before) / unit, count)
+        found = np.zeros(columns.rows)
+        for rest in sorted({constant % unit for constant in constants}):  # between steps
+            found = found + count
+            for before, here in pairwise(c for c in constants if c % unit == rest):
+                found = found + np.minimum((here - before) / unit, count)
         return found * kept
 
     def bytes(self, columns: Columns) -> Array:
@@ -162,13 +167,18 @@ class Reads:
         return columns[name] > 0 if name in columns else np.zeros(columns.rows, dtype=bool)
 
     def _wide(self, columns: Columns, group: Group, size: int) -> Array:
-        """Neighbours of an access."""
-        last = group.first.dimensions[-1:]
-        axes = [axis for d in last for axis, c in d.terms if abs(c) == 1 and d.gather is None]
-        if not axes:
-            return np.ones(columns.rows)
-        beside = np.max([self._beside(columns, axis) for axis in axes], axis=0)
-        return np.asarray(np.minimum(beside, max(1, 16 // size)))
+        """Elements that are wanted of an access: neighbours, or of points some elements apart as
+        many as a window of their loads brings."""
+        most, found = max(1, 16 // size), np.ones(columns.rows)
+        for d in group.first.dimensions[-1:] if group.first.plain else ():
+            constants = {access.dimensions[-1].constant for access in group.accesses}
+            for axis, c in d.terms:
+                step = abs(c)
+                share = len({constant % step for constant in constants}) / step
+                if 2 * share >= 1.0 and size <= 4:
+                    beside = self._beside(columns, axis)
+                    found = np.maximum(found, np.minimum(beside * step, most) * share)
+        return found
 
     def _apart(
         self, columns: Columns, group: Group, lanes: Sequence[str], wide: Array, size: int

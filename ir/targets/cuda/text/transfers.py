@@ -14,7 +14,7 @@ from ir.targets.cuda.build.readers import read_once
 from ir.targets.cuda.layouts.access import Access, load_access, store_access
 from ir.targets.cuda.layouts.frame import Digit, Frame
 from ir.targets.cuda.layouts.lanes import digits_part
-from ir.targets.cuda.layouts.windows import Window, windows
+from ir.targets.cuda.layouts.windows import Window, accesses_of, width_of, windows
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.naming import text_name
 from ir.targets.cuda.text.registers import Fragment, Point, Registers, Team, number_of, times
@@ -123,8 +123,25 @@ class Transfers(Registers):
             return None
         if together not in self._windows:
             self.placed(self.nodes[position].axes)
-            self._windows[together] = windows({p: self.access(p) for p in together}, digits)
+            loads = {p: self.window_access(p) for p in together}
+            self._windows[together] = windows(loads, digits, self._pays)
         return next((one for one in self._windows[together] if position in one.loads), None)
+
+    def window_access(self, position: int) -> Access:
+        """A load's access as one of a window."""
+        op, access = self.nodes[position].op, self.access(position)
+        assert isinstance(op, Load)
+        return access.joined if op.fill is None else access
+
+    def _pays(self, window: Window) -> bool:
+        """Whether a window that saves no element takes fewer accesses, at most half of what they
+        bring for nothing."""
+        first = window.loads[0]
+        width = width_of(window, self.window_access(first), self.frame, self.tiles)
+        each = prod(digit.size for digit in self._row_first(first))
+        alone = sum(each // self.width(load) for load in window.loads)
+        bringing = 2 * each * len(window.loads)
+        return 2 * accesses_of(window, width) <= alone and window.count < bringing
 
     def width(self, position: int) -> int:
         """Neighbours that a load takes at a time."""

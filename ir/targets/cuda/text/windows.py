@@ -26,7 +26,7 @@ class _Window:
     def __init__(self, e: Transfers, window: Window) -> None:
         self.e, self.window = e, window
         self.node = e.nodes[window.loads[0]]
-        self.access: Access = e.access(window.loads[0])
+        self.access: Access = e.window_access(window.loads[0])
         self.width = width_of(window, self.access, e.frame, e.tiles)
         self.along, self.weights = window.weights()
         self.outer = {n: Digit(f"{n}", side.count, 0) for n, side in enumerate(window.sides[:-1])}
