@@ -76,6 +76,14 @@ def every_other(g: Graph, m: int, n: int) -> None:
     g.output("Y", x[i, 2 * j + 1] * 2.0, "f32", (i, j))
 
 
+@operator
+def scaled(g: Graph, m: int, n: int) -> None:
+    """Pairs of points, and a number for all of them."""
+    i, j = g.axes(i=m, j=n)
+    x = g.tensor("X", (m, 2 * n), "bf16")
+    g.output("Y", (x[i, 2 * j] - x[i, 2 * j + 1]) * g.input("s", (), "f32"), "f32", (i, j))
+
+
 def found(program: Program, *digits: Digit) -> tuple[Window, ...]:
     """Windows of a thread with these digits."""
     result: list[Window] = []
@@ -196,6 +204,7 @@ CASES: tuple[Callable[[], Program], ...] = (
     lambda: grey.build(m=5, n=43),
     lambda: grey.build(m=4, n=128, dtype="f32"),
     lambda: every_other.build(m=5, n=70),
+    lambda: scaled.build(m=5, n=70),
 )
 
 

@@ -229,7 +229,7 @@ class BlockCosts:
         for group in self.kernel.reads.groups:
             size = dtype_of(group.first.dtype).bytes
             steps = [(abs(c), a) for d in group.first.dimensions[-1:] for a, c in d.terms]
-            step, last = min(steps, default=(SECTOR, ""))
+            step, last = min(steps, key=lambda one: one[0], default=(SECTOR, ""))
             near = step * size < SECTOR
             found.append(_Moved(group, group.axes, last if near else "", step, size))
         for node in self.program.nodes:

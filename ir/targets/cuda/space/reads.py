@@ -170,7 +170,9 @@ class Reads:
         """Elements that are wanted of an access: neighbours, or of points some elements apart as
         many as a window of their loads brings."""
         most, found = max(1, 16 // size), np.ones(columns.rows)
-        for d in group.first.dimensions[-1:] if group.first.plain else ():
+        for d in group.first.dimensions[-1:]:
+            if d.gather is not None:
+                break
             constants = {access.dimensions[-1].constant for access in group.accesses}
             for axis, c in d.terms:
                 step = abs(c)

@@ -137,6 +137,8 @@ class Transfers(Registers):
         """Whether a window that saves no element takes fewer accesses, at most half of what they
         bring for nothing."""
         first = window.loads[0]
+        if not window.sides:
+            return False  # a number
         width = width_of(window, self.window_access(first), self.frame, self.tiles)
         each = prod(digit.size for digit in self._row_first(first))
         alone = sum(each // self.width(load) for load in window.loads)
