@@ -73,9 +73,25 @@ def choices_for(
         _expected(members, point, own, them, _strange(members, point, own, them))
         for own, them in fresh.items()
     ]
+    if learnt is None:
+        found = _none_faster(table, point, found)
     model = {} if learnt is None else learnt.told(point, [*anchors, *fresh])
     found = [_believed(choice, point, model.get(choice.schedule)) for choice in found]
     return sorted(found, key=lambda choice: choice.doubted)
+
+
+def _none_faster(table: Table, point: Point, found: Sequence[Choice]) -> list[Choice]:
+    """The choices, none of which is told from farther away to be faster than the fastest of the
+    nearest measured point: what is good elsewhere was tried there."""
+    near = table.nearest(point)
+    away = distance(near.point, point)
+    mine = [one for one in found if one.row.point == near.point and one.row.doubt == 0.0]
+    floor = min((one.seconds for one in mine), default=0.0)
+    return [
+        replace(one, seconds=floor, doubted=floor * one.doubted / one.seconds)
+        if distance(one.row.point, point) > away and one.seconds < floor else one
+        for one in found
+    ]  # fmt: skip
 
 
 def _strange(members: Members, point: Point, schedule: Schedule, times: Sequence[Settled]) -> float:
@@ -103,12 +119,13 @@ def _by_distance(
     """Each measured point, the nearest first, with all times of those of its schedules that were
     measured at none before it."""
     times: dict[Schedule, list[Settled]] = {}
-    for one in table.told:
+    told = table.told(point)
+    for one in told:
         times.setdefault(one.schedule, []).append(one)
     given: set[Schedule] = set()
-    points = dict.fromkeys(one.point for one in table.told)
+    points = dict.fromkeys(one.point for one in told)
     for near in sorted(points, key=lambda other: distance(other, point)):
-        mine = [one.schedule for one in table.told if one.point == near]
+        mine = [one.schedule for one in told if one.point == near]
         yield near, {schedule: times[schedule] for schedule in mine if schedule not in given}
         given.update(mine)
 

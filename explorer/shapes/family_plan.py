@@ -11,7 +11,7 @@ from ir.errors import UsageError
 
 LEAST_TRIALS = 16
 _SEARCHES = 0.8  # share of the trials that decides how many points the grid has
-_FIRST_SEARCHES = 0.5  # share for the first search of each
+_FIRST_SEARCHES = 0.65  # share for the first search of each
 _A_SEARCH = 22  # trials of a point, and more where there are many or few points
 LEAST_SEARCH = 8
 FIRST = 2  # searches from nothing, which have as many times the trials of others

@@ -5,6 +5,7 @@ A frozen value that round-trips through JSON. Knows no records and no measuring.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,14 +59,17 @@ class Table:
         """All times."""
         return (*self.rows, *self.others)
 
-    @property
-    def told(self) -> tuple[Settled, ...]:
-        """The same, and what is expected of points between."""
-        return (*self.measured, *self.expected)
+    def told(self, point: Point) -> tuple[Settled, ...]:
+        """The same, and what is expected of points that are nearer than any that was measured:
+        what was expected alone says nothing of others."""
+        nearest = min((distance(one.point, point) for one in self.measured), default=math.inf)
+        near = (one for one in self.expected if distance(one.point, point) < nearest)
+        return (*self.measured, *near)
 
     def to_data(self) -> dict[str, object]:
         """As JSON takes it."""
-        schedules = list(dict.fromkeys(one.schedule for one in self.told))
+        times = (*self.measured, *self.expected)
+        schedules = list(dict.fromkeys(one.schedule for one in times))
         places = {schedule: place for place, schedule in enumerate(schedules)}
 
         def told(times: tuple[Settled, ...]) -> list[list[object]]:

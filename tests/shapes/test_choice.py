@@ -209,3 +209,21 @@ def test_what_is_expected_between_is_doubted_as_much_as_it_was() -> None:
         assert choice is not None
         assert choice.schedule == schedule
         assert Table.from_data(table.to_data()) == table
+
+
+def test_a_time_from_afar_is_told_no_shorter_than_that_of_a_nearer_point() -> None:
+    """What is good elsewhere was tried at the nearer point, however fast it is told to be."""
+    near, far = _schedules(2)
+    table = _table([_timed(210, near, 1e-5), _timed(2000, far, 1e-9)], [])
+    first, *others = choices_for(table, (200,), Members(_member))
+    assert first.schedule == near
+    assert all(one.seconds >= first.seconds for one in others)
+
+
+def test_what_is_expected_says_nothing_behind_a_measured_point() -> None:
+    near, other = _schedules(2)
+    table = _table([_timed(210, near, 1e-5), _timed(512, near, 2e-5)], [])
+    for m, told in ((203, True), (230, False)):
+        expected = Settled((m,), other, 1e-6, 1, 0.01)
+        found = choices_for(replace(table, expected=(expected,)), (200,), Members(_member))
+        assert any(one.row == expected for one in found) == told

@@ -115,6 +115,7 @@ def test_the_next_nearest_schedule_is_taken_where_one_fits_nowhere(
         return fitted(workload, schedule, pins) if schedule == schedules[-1] else None
 
     monkeypatch.setattr("explorer.shapes.members.fitted", far_alone)
+    monkeypatch.setattr("explorer.shapes.members.rescaled", lambda *_: None)
     choice = choice_for(table, (101,), Members(found.family.workload))
     assert choice is not None
     assert choice.row.point == (4000,)
