@@ -36,6 +36,7 @@ ANSWER_DEADLINE = 15.0  # seconds of a fork, or of a worker's end
 CLOSE_DEADLINE = 2.0
 RESTARTS = 1  # servers in a row that may be lost without an answer
 HELP = "its error output, if any, stands above; `tilewright doctor` looks further"
+_BEGINNING = 2.0  # times as long as others may take, of a worker's first request
 _TAIL = 2000
 _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); " + (
     "from explorer.runtime.server import main; main(sys.argv[1:])"
@@ -252,9 +253,11 @@ class Worker:
         self._request: _Request = (0.0, "", ())
         self._ahead: _Request | None = None
         self._again = False  # whether the request under way was made once more
+        self._fresh = True  # whether it has answered nothing
         self._start()
 
     def _start(self) -> None:
+        self._fresh = True
         self._channel, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the worker)
         with theirs:
@@ -297,9 +300,15 @@ class Worker:
 
     def _post(self, request: _Request) -> None:
         self._request = request
-        timeout, method, values = request
-        self._deadline = time.monotonic() + timeout
-        self._send((method, values), timeout)
+        _, method, values = request
+        self._deadline = time.monotonic() + self._patience
+        self._send((method, values), self._patience)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds that the request under way may take: longer where a worker begins with it, which
+        has to find its device, operands and what checks take, beside others that do."""
+        return self._request[0] * (_BEGINNING if self._fresh else 1.0)
 
     def collect(self) -> Reply:
         """The reply of the request under way; a dead or late worker is replaced, and what waited in
@@ -308,8 +317,9 @@ class Worker:
             try:
                 reply = wire.receive(self._channel, self._deadline)
             except wire.Late:
+                within = self._patience
                 self._replace()
-                return Died("timeout", f"no answer within {self._request[0]:.3g} s")
+                return Died("timeout", f"no answer within {within:.3g} s")
             except wire.Closed:
                 status, said = self._replace()
                 if status is not None:
@@ -322,6 +332,7 @@ class Worker:
                 if self._ahead is not None:
                     self.post_ahead(self._ahead[0], self._ahead[1], *self._ahead[2])
             else:
+                self._fresh = False
                 return Answer(reply[1]) if reply[0] == "answer" else Raised(reply[1], reply[2])
 
     def ask(self, timeout: float, method: str, *values: object) -> Reply:
