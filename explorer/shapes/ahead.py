@@ -7,31 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Self
 
 from explorer.shapes.family import Point
 from explorer.shapes.members import Members
 
 
 class Ahead:
-    """Spaces of members under `pins`, made on a thread. Use as a context manager."""
+    """Spaces of members under `pins`, made on a thread until it is closed."""
 
     def __init__(self, members: Members, pins: Mapping[str, object]) -> None:
         self._members, self._pins = members, pins
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="space")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
     def make(self, point: Point) -> None:
         """Begin with a member's space; whoever asks for it gets it, or the error, as ever."""
         self._thread.submit(lambda: self._members(point).space(self._pins))
+
+    def close(self) -> None:
+        """Begin with no more of them; one under way is let be."""
+        self._thread.shutdown(wait=False, cancel_futures=True)

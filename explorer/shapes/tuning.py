@@ -14,6 +14,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -103,7 +104,7 @@ class _Run:
         self._ahead = Ahead(self._members, plan.pins)
 
     def result(self) -> FamilyResult:
-        with Ahead(self._members, self._plan.pins) as self._ahead:
+        with closing(self._ahead):
             self._search_points()
             self._search_again()
         self._halve()

@@ -24,6 +24,8 @@ from ir.program import Node, Program
 from ir.rewrite.joining import KNOWN, Pair, joined_axes
 from ir.tiles import Tile
 
+_MOST = 2**31 - 1  # points of an axis whose coordinates are i32
+
 
 @lru_cache(maxsize=256)
 def with_fewer_axes(program: Program) -> tuple[Program, ...]:
@@ -96,6 +98,9 @@ def _pairs(program: Program) -> Iterator[tuple[str, str]]:
 
 class _Told(Pair):
     """Two axes, of which what has one alone is told by the place along both."""
+
+    def joins(self) -> bool:
+        return self.program.axes[self.outer] * self.length <= _MOST and super().joins()
 
     def _alike(self) -> bool:
         """Whether all that has both in a tensor has them as neighbours, and some of it does."""

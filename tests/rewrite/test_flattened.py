@@ -129,3 +129,14 @@ def test_nothing_is_made_of_what_has_no_such_axes() -> None:
     program = g.program()
     assert with_fewer_axes(program) == ()
     assert laid_flat(program) == ()
+
+
+def test_coordinates_of_what_is_laid_end_to_end_have_room() -> None:
+    """A mask of one of two axes that are 2^32 points together: i32 counts no such place."""
+    g = Graph("huge")
+    b, y, x, d, k = g.axes(b=2, y=2**16, x=2**16, d=8, k=8)
+    q = g.input("Q", (b, y, x, k), "bf16")
+    s = contract(q, g.input("W", (d, k), "bf16"), over=k)
+    g.output("O", where(g.iota(y) < 7, s, 0.0), "bf16", (b, y, x, d))
+    for other in (*with_fewer_axes(g.program()), *laid_flat(g.program())):
+        assert max(other.axes.values()) < 2**31

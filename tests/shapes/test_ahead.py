@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from typing import Any
 
 from explorer.shapes.ahead import Ahead
@@ -20,7 +21,7 @@ def test_a_space_is_made_on_another_thread() -> None:
             made.set()
 
     member: Any = lambda _: Member()  # noqa: E731
-    with Ahead(Members(member), {"tile.m.0": 8}) as ahead:
+    with closing(Ahead(Members(member), {"tile.m.0": 8})) as ahead:
         ahead.make((3,))
         assert made.wait(10)
     assert asked == [(False, {"tile.m.0": 8})]
@@ -33,6 +34,6 @@ def test_an_error_is_for_whoever_asks_for_the_space() -> None:
         tried.set()
         raise UsageError("no such member")
 
-    with Ahead(Members(member), {}) as ahead:
+    with closing(Ahead(Members(member), {})) as ahead:
         ahead.make((3,))
         assert tried.wait(10)

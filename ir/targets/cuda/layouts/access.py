@@ -53,18 +53,16 @@ class Access:
     def joined(self) -> Access:
         """The same with the last dimensions, of which one place is read, in the one before them: a
         colour of pixels lies three elements from the next pixel's. Of what has no place outside."""
-        *outer, before, last = self.dimensions if len(self.dimensions) > 1 else (None, None, None)
-        if before is None or last is None or last.terms or last.gather is not None:
+        if len(self.dimensions) < 2:
             return self
-        if before.gather is not None:
+        *outer, before, last = self.dimensions
+        if last.terms or last.gather is not None or before.gather is not None:
             return self
         many = last.extent
-        both = Dimension(
-            tuple((axis, many * c) for axis, c in before.terms),
-            many * before.constant + last.constant, None, last.stride, many * before.extent,
-        )  # fmt: skip
-        kept = tuple(d for d in outer if d is not None)
-        return Access(self.tensor, self.dtype, (*kept, both)).joined
+        terms = tuple((axis, many * c) for axis, c in before.terms)
+        place = many * before.constant + last.constant
+        both = Dimension(terms, place, None, last.stride, many * before.extent)
+        return Access(self.tensor, self.dtype, (*outer, both)).joined
 
     def row_first(self, digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
         """The digits of a value, first that along which a thread has neighbours in memory."""
