@@ -203,29 +203,43 @@ class _Run:
                 self._trials += search.trials
                 self._rates[point] = 0.0
                 return False
-            known = dict(known_trials(self._store, workload))  # what was tried before, too
-            good = [one for _, one in ranked]
-            tried = {one: _seconds(known[one]) for one in good if one in known} | tried
-            tried = self._tried.get(point, {}) | tried
-            tried = {one: seconds for seconds, one in ranked if one not in tried} | tried
-            tried = tried | self._times.get(point, {})
-            finalists = sorted(good, key=tried.__getitem__)[:_FINALISTS]
+            tried = self._all_tried(point, ranked, tried)
+            finalists = sorted((one for _, one in ranked), key=tried.__getitem__)[:_FINALISTS]
             turns = [] if self._late(_AGAIN) else search.in_turns(finalists, _ROUNDS)
             search.state = "done"
             self._job = self._job or search.job.id
             self._trials += search.trials + len(turns)
             some = search.trials > 0
         compared = {one: _seconds(outcome) for one, outcome in turns if outcome.ok}
-        self._tried[point] = _as_compared(tried, compared)
-        if compared or not self._times.get(point):
-            now = compared or {one: tried[one] for one in finalists}
-            self._times[point] = _as_compared(self._times.get(point, {}), now) | now
+        self._keep(point, tried, compared, finalists)
         if first:
             self._rate(point, likely)
         fastest = min(self._times[point].values())
         self._effort.note(point, fastest)
         self._tell(Step("searched", point, self._family.words(point), fastest, self._trials))
         return some
+
+    def _all_tried(
+        self, point: Point, ranked: Sequence[tuple[float, Schedule]],
+        tried: Mapping[Schedule, float],
+    ) -> dict[Schedule, float]:  # fmt: skip
+        """Times of what was `tried` now and before at a point: of the latest comparison that one
+        was in, else of the search that measured it."""
+        stored = dict(known_trials(self._store, self._family.workload(point)))
+        good = {one: seconds for seconds, one in ranked}
+        searched = {one: _seconds(stored[one]) for one in good if one in stored}
+        before = good | self._tried.get(point, {}) | searched
+        return before | dict(tried) | self._times.get(point, {})
+
+    def _keep(
+        self, point: Point, tried: Mapping[Schedule, float], compared: Mapping[Schedule, float],
+        finalists: Sequence[Schedule],
+    ) -> None:  # fmt: skip
+        """Keep times of a search; those of an earlier comparison as they would be in this one."""
+        self._tried[point] = _as_compared(tried, compared)
+        if compared or not self._times.get(point):
+            now = dict(compared) or {one: tried[one] for one in finalists}
+            self._times[point] = _as_compared(self._times.get(point, {}), now) | now
 
     def _prepare(self, point: Point) -> None:
         """Have the space of the point that is likely to be next made while this one is searched."""
