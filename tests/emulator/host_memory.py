@@ -352,4 +352,9 @@ extern "C" void rt_copy_async_wait(u32 left) {
   }
   events++;
 }
+extern "C" void rt_copy_async_arrive(u32 barrier) {
+  rt_copy_async_commit();
+  rt_copy_async_wait(0);
+  rt_barrier_arrive(barrier);
+}
 """

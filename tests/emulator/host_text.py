@@ -187,6 +187,8 @@ template <int N>
 TW_INLINE void tw_copy_async_wait() {
   rt_copy_async_wait(N);
 }
+//@ tw_copy_async_arrive
+TW_INLINE void tw_copy_async_arrive(u32 barrier) { rt_copy_async_arrive(barrier); }
 //@ tw_load_shared_16
 TW_INLINE tw_vec16 NAME(u32 address) {
   tw_vec16 v;

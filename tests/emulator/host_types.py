@@ -83,6 +83,7 @@ void rt_tiles(const char*, int, int, u32, u32, u32*, u32*, u32*, u32*);
 void rt_copy_async(const char*, u32, const void*, u32, u32);
 void rt_copy_async_commit();
 void rt_copy_async_wait(u32);
+void rt_copy_async_arrive(u32);
 void rt_load_shared(const char*, u32, void*, u32);
 void rt_load_cluster(const char*, u32, u32, void*, u32);
 void rt_store_shared(const char*, u32, const void*, u32);

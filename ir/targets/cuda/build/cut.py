@@ -47,6 +47,7 @@ from ir.tiles import Tile
 
 WGMMA, MMA, FMA = "wgmma", "mma", "fma"  # what computes the products of matrices
 FORMED = "wgmma_formed"  # wgmma with operands that other threads make in shared memory
+CHAINED = "mma_chained"  # mma.sync where products are made of each other
 RS = "wgmma_rs"  # wgmma with an operand that its threads compute in registers
 WHOLE = 256  # longest reduction that a kernel repeats for every block of a later one
 ROW = 1 << 14  # of a row that a block has to itself, and sums across rows beside

@@ -18,6 +18,7 @@ from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.build.cut import (
+    CHAINED,
     FMA,
     FORMED,
     MMA,
@@ -56,11 +57,14 @@ from ir.targets.cuda.space.splits import (
     translated,
 )
 from ir.targets.cuda.space.tensor import FormedKernel, RegisterKernel, TensorKernel
+from ir.targets.cuda.space.warp import WarpKernel
 
 AnyKernel = BlockKernel | TensorKernel | MmaKernel | PlainCudaKernel
 KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {
-    WGMMA: TensorKernel, RS: RegisterKernel, MMA: MmaKernel, FORMED: FormedKernel,
+    WGMMA: TensorKernel, RS: RegisterKernel, MMA: MmaKernel, CHAINED: WarpKernel,
+    FORMED: FormedKernel,
 }  # fmt: skip
+CUT_AS = {FORMED: WGMMA, CHAINED: WGMMA}  # engines that cut programs as others do
 MANY = 1 << 30
 LIGHT = 64  # operations for each byte of traffic, up to which plain units may keep up with memory
 SHORT = 4 * LIGHT  # up to which a kernel's start is a part of its time that counts
@@ -122,7 +126,7 @@ def _cut_kernels(
     hardware: Hardware, engine: str, ways: tuple[Way, ...], problems: list[str],
 ) -> Iterator[tuple[AnyKernel, ...]]:  # fmt: skip
     """Of each way to cut a phase that has a kernel for each part; why others have not."""
-    cut, some = WGMMA if engine == FORMED else engine, False
+    cut, some = CUT_AS.get(engine, engine), False
     for way, parts in partitions(phase, cut, taken, ways):
         if some and way is EVERYWHERE:
             return
@@ -163,6 +167,7 @@ def _holds_its_outputs(kernel: AnyKernel) -> bool:
 def _falls_back(kernel: AnyKernel, engine: str) -> bool:
     """Whether other units than the engine's compute products that tensor cores could."""
     own = isinstance(kernel, KINDS.get(engine, BlockKernel))
+    own = own or (engine == CHAINED and isinstance(kernel, MmaKernel))
     return not own and has_products(kernel.program)
 
 
@@ -180,9 +185,9 @@ def _named(program: Program, part: Program, number: int) -> Program:
 def engines_of(program: Program, hardware: Hardware, residence: str = USUAL) -> tuple[str, ...]:
     """Units that can compute the program's products, those of most operations a second first.
 
-    An engine that cuts the program into more kernels than one before it is left out, as is one that
-    forms operands and saves none. Plain units stand beside tensor cores only where memory is the
-    limit or they save a cut: elsewhere they would only cost trials.
+    An engine that cuts the program into more kernels than another is left out, as is one that forms
+    operands, or chains products by mma.sync, and saves none. Plain units stand beside tensor cores
+    only where memory is the limit or they save a cut: elsewhere they would only cost trials.
     """
     found: list[str] = []
     fewest = MANY
@@ -191,9 +196,9 @@ def engines_of(program: Program, hardware: Hardware, residence: str = USUAL) -> 
             kernels = kernels_of(program, hardware, engine, residence)
         except UsageError:
             continue
-        most = fewest - 1 if engine == FORMED else fewest
+        most = fewest - 1 if engine in (FORMED, CHAINED) else fewest
         if any(_shows(kernel, kind) for kernel in kernels) and len(kernels) <= most:
-            found.append(engine)
+            found = [engine] if engine == CHAINED else [*found, engine]
             fewest = len(kernels)
     if found == [RS]:  # what other engines call their decisions does not depend on it
         found, fewest = [], MANY
@@ -223,7 +228,8 @@ def _kernel(
     if formed:
         return _formed_kernel(part, mark, hardware, formed)
     engine = WGMMA if engine == FORMED else engine
-    for kind in dict.fromkeys((engine, MMA) if engine in KINDS else ()):
+    kinds = (MMA, CHAINED) if engine == CHAINED else (engine, MMA)
+    for kind in dict.fromkeys(kinds if engine in KINDS else ()):
         found = _tensor_kernel(part, mark, hardware, kind)
         if found is not None:
             return found
@@ -294,6 +300,8 @@ def _seeds(kernel: AnyKernel) -> tuple[dict[str, Value], ...]:
 def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, ...]:
     """Ways to split a summed axis over blocks, for a program that is one product."""
     if len(kernels) != 1 or not isinstance(kernels[0], TensorKernel | MmaKernel):
+        return (WHOLE,)
+    if not kernels[0].splits:
         return (WHOLE,)
     own, roles = kernels[0].program.axes, kernels[0].roles
     if any(program.axes.get(axis) != extent for axis, extent in own.items()):
@@ -383,7 +391,7 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
             {**values, MERGE: way} for way in (LAST, ATOMICS, TURNSTILE) for values in splits
         ]
     few = []
-    if len(kernels) == 1 and isinstance(kernels[0], TensorKernel):
+    if len(kernels) == 1 and isinstance(kernels[0], TensorKernel) and kernels[0].splits:
         few = few_rows_seeds(kernels[0], choices)
         asking = dict.fromkeys(_asking(kernels[0]), 2)
         splits += [{**values, **asking} for values in joined[:4] if asking]

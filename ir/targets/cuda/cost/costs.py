@@ -66,7 +66,7 @@ class TensorCosts(TensorStreams):
     def __init__(self, kernel: TensorKernel) -> None:
         self.program, self.mark, self.hardware = kernel.program, kernel.mark, kernel.hardware
         self.roles, self.swapped = kernel.roles, kernel.swapped
-        self.formed, self.moved = kernel.formed, kernel.moved
+        self.formed, self.moved, self.rate = kernel.formed, kernel.moved, kernel.rate
 
     def table(self, columns: Columns) -> Table:
         """Features of the kernel, and under "clocks" and "traffic" estimates of its time."""
@@ -213,7 +213,8 @@ class TensorCosts(TensorStreams):
         sms = float(self.hardware["sms"])
         down, across = self._cluster(columns)
         products = (*self.roles.outer, *self.roles.inner)
-        macs = rows * wide * walk * sum(map(self._bytes_of, products)) / MACS_PER_CLOCK
+        macs = rows * wide * walk * sum(map(self._bytes_of, products))
+        macs = macs / (self.rate * MACS_PER_CLOCK)
         moved = rows * self._row_bytes / across + wide * self.size / down
         fetched = moved * walk / L2_BYTES_PER_CLOCK
         computing = self._computing(columns, rows, walk)

@@ -26,8 +26,8 @@ from ir.targets.cuda.cost.runs import scattered
 from ir.targets.cuda.seeds.tensor_waves import L2_BYTES_PER_CLOCK, MACS_PER_CLOCK
 from ir.targets.cuda.space.mma import MmaKernel
 from ir.targets.cuda.space.mma_rules import MmaRules
+from ir.targets.cuda.space.warp import SHARE
 
-SHARE = 0.6  # of wgmma's rate that mma.sync reaches on Hopper
 _UNIT = (16, 8)  # rows and columns of an instruction
 
 

@@ -315,8 +315,14 @@ class OperandTile:
         """Bytes from the tile's start to the `step`-th group of `points` summed points; `order`:
         the summed axes with their points, outermost first, of which groups are counted. Without,
         they are all the tile's own."""
+        return self.memory.start(*self.step_place(step, points, order))
+
+    def step_place(
+        self, step: int, points: int, order: Sequence[tuple[str, int]] = ()
+    ) -> tuple[int, int]:
+        """The line, and the byte along it, at which that group of points begins."""
         start = self._own(step * points, order) if order else step * points
-        return self.memory.start(*((0, start * self.size) if self.sums_inside else (start, 0)))
+        return (0, start * self.size) if self.sums_inside else (start, 0)
 
     def _own(self, number: int, order: Sequence[tuple[str, int]]) -> int:
         """Which of the tile's summed points has that number among those of all axes in `order`."""

@@ -46,7 +46,11 @@ class StoredTile:
 
     def step_offset(self, step: int, points: int) -> int:
         """Bytes from the tile's start to the `step`-th group of `points` summed points."""
-        return self.memory.start(0, step * points * self.size)
+        return self.memory.start(*self.step_place(step, points))
+
+    def step_place(self, step: int, points: int) -> tuple[int, int]:
+        """The line, and the byte along it, at which that group of points begins."""
+        return 0, step * points * self.size
 
     def free_offset(self, start: int) -> int:
         """Bytes to line `start`."""

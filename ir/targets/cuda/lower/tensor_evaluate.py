@@ -102,7 +102,7 @@ class TensorEvaluator(Evaluator):
         )
         call = f"tw_wgmma_{plan.shape_of(product, columns)}_{forms}{transposed}"
         summed, depth = [plan.tiles[axis] for axis in product.over], plan.step_of(product)
-        order = _summed(plan, product)
+        order = summed_in_block(plan, product)
         steps = prod(summed) // depth
         if not steps:
             raise Refusal("walk", f"a block of {summed} points is less than {depth}")
@@ -174,7 +174,7 @@ def shifted(name: str, offset: int) -> str:
     return f"{name} + {offset // 16}" if offset else name
 
 
-def _summed(plan: Plan, product: Product) -> tuple[tuple[str, int], ...]:
+def summed_in_block(plan: Plan, product: Product) -> tuple[tuple[str, int], ...]:
     """The axes that a block of a product sums, with their points, outermost first, where a factor
     lacks some: others count all of their own, one line after the other."""
     tiled = {axis for axis in product.over if plan.tiles[axis] > 1}

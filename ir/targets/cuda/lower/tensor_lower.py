@@ -30,6 +30,7 @@ from ir.targets.cuda.lower.tensor_consumer import ConsumerPrinter
 from ir.targets.cuda.lower.tensor_evaluate import TensorEvaluator
 from ir.targets.cuda.lower.tensor_former import FormerPrinter
 from ir.targets.cuda.lower.tensor_producer import ProducerPrinter
+from ir.targets.cuda.lower.tensor_sync import ConsumerSync
 from ir.targets.cuda.plans.tensor_plan import GROUP, Plan, Ring
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.bounds import blocks_along, loop_bounds
@@ -42,7 +43,12 @@ TEAM_BARRIER = 1  # ids of named barriers: one for each consumer that syncs alon
 
 
 class TensorLowering:
-    """Lowers one plan."""
+    """Lowers one plan. What prints its producer, multiplies and synchronises is the unit's."""
+
+    produces: type[ProducerPrinter] = ProducerPrinter
+    evaluates: type[TensorEvaluator] = TensorEvaluator
+    syncs: type[ConsumerSync] = ConsumerSync
+    ends = 1  # arrivals that say that a slot's copies have ended
 
     def __init__(self, plan: Plan, program: Program, name: str) -> None:
         self.plan, self.program, self.name = plan, program, name
@@ -56,7 +62,7 @@ class TensorLowering:
     def run(self) -> Launch:
         printer = ConsumerPrinter(self)
         consumer = printer.role(self.kernel.role(CONSUMERS))
-        producer = ProducerPrinter(self).role(self.kernel.role(PRODUCER))
+        producer = self.produces(self).role(self.kernel.role(PRODUCER))
         formers = FormerPrinter(self).role(self.kernel.role(PRODUCER))
         registers = printer.e.scratch_registers
         shared = self.plan.memory.offsets["scratch"] + self.plan.memory.scratch_bytes(registers)
@@ -150,7 +156,7 @@ class TensorLowering:
         """The barriers of a slot, with the arrivals that they wait for."""
         plan = self.plan
         warps = plan.formers * (GROUP // WARP) if plan.formed_in(ring) else 0
-        yield self.full(ring, "slot"), warps + bool(plan.copied(ring))
+        yield self.full(ring, "slot"), warps + self.ends * bool(plan.copied(ring))
         yield self.empty(ring, "slot"), readers
         if warps:
             yield self.source_full(ring, "slot"), 1
@@ -335,10 +341,17 @@ class TensorLowering:
             first, peers = first_line(self.plan, operand), self.plan.peers(operand)
         parameter = operand.parameter(peers, self.plan.promotion)
         name = self.map_name(operand.spec.name, parameter)
+        for at, where in self.places(operand, origins, first):
+            yield name, at, where
+
+    def places(
+        self, operand: OperandTile, origins: Mapping[str, str], first: str = ""
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Byte and coordinates of every box of a tile, panel by panel."""
         lines = operand.panel_bytes // operand.times
         for panel, piece in product(range(operand.panels), range(operand.times)):
             at = panel * operand.panel_bytes + piece * lines
-            yield name, at, operand.coordinates(origins, panel, first, piece)
+            yield at, operand.coordinates(origins, panel, first, piece)
 
     def map_name(self, tensor: str, parameter: Parameter) -> str:
         """The kernel's parameter for a tensor map; equal maps are passed once."""
@@ -356,7 +369,7 @@ class TensorLowering:
     def evaluator(self, w: Writer) -> TensorEvaluator:
         plan = self.plan
         team = Team("thread", plan.frame.team, self._team_sync(), self._scratch())
-        return TensorEvaluator(self, w, team)
+        return self.evaluates(self, w, team)
 
     def _team_sync(self) -> str:
         if self.plan.cooperative:

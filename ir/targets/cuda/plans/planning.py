@@ -64,9 +64,9 @@ def _padded(extent: int, line: int) -> int:
 
 def make_plan(
     program: Program, roles: Roles, values: Mapping[str, Value], mark: str,
-    formed: tuple[Former, ...] = (),
+    formed: tuple[Former, ...] = (), kind: type[Plan] = Plan,
 ) -> Plan:  # fmt: skip
-    """The plan of a schedule."""
+    """The plan of a schedule, of a `kind` of kernels."""
 
     def value(name: str) -> Value:
         return values[f"{name}{mark}"]
@@ -81,7 +81,7 @@ def make_plan(
     }
     order = str(values.get(f"{ORDER}{mark}", STRAIGHT))
     source = "registers" if roles.computed else str(values.get(f"source{mark}", "shared"))
-    return Plan(
+    return kind(
         program, roles, tiles, int(value("consumers")), str(value("partition")),
         int(value("stages")), (int(rows), int(columns)), str(value("raster")),
         int(value("processors")), str(value("registers")), str(value("epilogue")),

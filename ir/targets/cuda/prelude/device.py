@@ -79,7 +79,9 @@ TW_INLINE void tw_barrier_init(u32 barrier, u32 count) {
 }
 //@ tw_fence_barrier_init
 TW_INLINE void tw_fence_barrier_init() {
+#if __CUDA_ARCH__ >= 900  // where other blocks, or copies of their own, may arrive
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
 }
 //@ tw_barrier_expect
 // Arrive once and expect `bytes` of asynchronous copies in this phase.
@@ -110,10 +112,17 @@ TW_INLINE void tw_barrier_publish_at(u32 barrier, u32 rank) {
 //@ tw_barrier_try
 TW_INLINE bool tw_barrier_try(u32 barrier, u32 parity) {
   u32 done;
+#if __CUDA_ARCH__ >= 900
   asm volatile(
       "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, 0x989680;\n"
       "selp.u32 %0, 1, 0, p;\n}"
       : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+#else
+  asm volatile(
+      "{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+#endif
   return done != 0;
 }
 //@ tw_barrier_wait
@@ -270,6 +279,11 @@ TW_INLINE void tw_copy_async_4(u32 destination, const void* source, u32 bytes) {
 TW_INLINE void tw_copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 //@ tw_copy_async_wait
 template <int N> TW_INLINE void tw_copy_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+//@ tw_copy_async_arrive
+// One arrival, when all copies that this thread has started are there.
+TW_INLINE void tw_copy_async_arrive(u32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
 //@ tw_load_shared_16
 TW_INLINE tw_vec16 tw_load_shared_16(u32 address) {
   tw_vec16 v;

@@ -27,6 +27,7 @@ class MmaKernel(MmaRules):
     """One kernel. `mark` ends the names of its decisions."""
 
     kind = "mma"
+    splits = True  # whether blocks may share one tile's sums
 
     def __init__(self, program: Program, mark: str, hardware: Hardware) -> None:
         self.program, self.mark, self.hardware = program, mark, hardware

@@ -52,6 +52,7 @@ from ir.targets.cuda.space.tensor_streams import TensorStreams
 from ir.targets.cuda.space.tensor_tiles import CLUSTERS, whole_groups
 
 RASTERS = (*BANDS, "hilbert", *PATCHES)
+WITH_WGMMA = 9  # the major number of cards that have it
 PROBES = 12  # seeds of which one has to be lowered
 STORED = ("bf16", "f16", "tf32", "f32", "i32")  # outputs that TMA may write
 
@@ -60,13 +61,14 @@ class TensorKernel(TensorStreams):
     """One kernel. `mark` ends the names of its decisions."""
 
     kind = "tensor"
+    rate = 1.0  # share of wgmma's rate at which it multiplies
+    splits = True  # whether blocks may share one tile's sums
     computes = False  # whether operands along the rows may be computed in registers
     formed: tuple[Former, ...] = ()  # operands that are made of others in shared memory
 
     def __init__(self, program: Program, mark: str, hardware: Hardware) -> None:
-        if hardware["major"] != 9:
-            raise Refusal("wgmma", f"{hardware.name} has no wgmma")
         self.program, self.mark, self.hardware = program, mark, hardware
+        self.check_card()
         self.roles = find_roles(program, False, self.computes)
         self.swapped = self._swapped()
         joint = self.roles.walked if self.roles.inner else ()
@@ -74,6 +76,11 @@ class TensorKernel(TensorStreams):
         if not self.alone.seeds:
             raise Refusal("seeds", "no schedule fits")
         self._probe()
+
+    def check_card(self) -> None:
+        """Refusal if the card has not what multiplies."""
+        if self.hardware["major"] != WITH_WGMMA:
+            raise Refusal("wgmma", f"{self.hardware.name} has no wgmma")
 
     @cached_property
     def alone(self) -> Space:
@@ -317,7 +324,7 @@ class TensorKernel(TensorStreams):
         domains = {decision.name: decision.domain for decision in self.decisions()}
         found = [
             seed
-            for seed in Seeds(self).all()
+            for seed in map(self.fitted, Seeds(self).all())
             if all(value in domains[name] for name, value in seed.items())
         ]
         found += [self._stored_directly(seed) for seed in found if self._turned]
@@ -327,6 +334,10 @@ class TensorKernel(TensorStreams):
         if self.formed:
             found = [self._formed_by(seed, count) for seed in found for count in (2, 1)]
         return self.with_streams(found)
+
+    def fitted(self, seed: Mapping[str, Value]) -> dict[str, Value]:
+        """A seed with what the card has."""
+        return dict(seed)
 
     def _formed_by(self, seed: Mapping[str, Value], formers: int) -> dict[str, Value]:
         """A seed whose operands are formed by so many groups, with registers for all of them."""
@@ -358,10 +369,14 @@ class TensorKernel(TensorStreams):
         """The kernel of a schedule; Refusal if there is none."""
         plan = self.plan(values)
         plan.check(self.hardware["shared_bytes"])
-        launch = TensorLowering(plan, self.streamed, name).run()
+        launch = self.lowering(plan, name).run()
         if launch.shared > self.hardware["shared_bytes"]:
             raise Refusal("shared", f"{launch.shared} bytes of shared memory")
         return launch
+
+    def lowering(self, plan: Plan, name: str) -> TensorLowering:
+        """What makes the text of a plan."""
+        return TensorLowering(plan, self.streamed, name)
 
     def plan(self, values: Mapping[str, Value]) -> Plan:
         """All numbers of a schedule."""
