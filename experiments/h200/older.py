@@ -7,6 +7,7 @@ The search is told of a card with what sm_80 has; text is compiled for the card 
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -25,7 +26,7 @@ from explorer.workload import Workload
 from ir.schedule import Schedule
 from ir.target import Hardware
 
-PREFIX = "as sm_80: "
+LABEL = "as sm_80"
 COMPILING = 40.0  # seconds in which a candidate has to be compiled
 
 
@@ -74,10 +75,11 @@ def found(
 def main() -> None:
     words = parser(__doc__ or "")
     words.add_argument("--each", type=float, default=60.0, help="seconds of each search")
+    words.add_argument("--label", default=LABEL, help="what rows are called: which code it is")
     settings = words.parse_args()
     clock, results = Clock(settings.seconds), Results.at(settings.out)
     peers = ("FlashAttention-2", "cuDNN")
-    named = [(PREFIX + name, causal, sizes) for name, causal, sizes in cases()]
+    named = [(f"{settings.label}: {name}", causal, sizes) for name, causal, sizes in cases()]
     for name, causal, arguments in pending(named, settings, results, clock, peers, 40.0):
         with going_on(), torch.no_grad():
             workload, schedule, facts = found(arguments, settings, clock)
@@ -86,6 +88,43 @@ def main() -> None:
                 "cuDNN": peer(SDPBackend.CUDNN_ATTENTION, causal),
             }
             compare(name, workload, schedule, sides, reference(causal), results, facts)
+    if results.rows:
+        results.path.with_suffix(".md").write_text(page(results))
+
+
+def page(results: Results) -> str:
+    """A table of the rows."""
+    head, rows = results.head, [row for row in results.rows.values() if row["metric"] == "time"]
+    versions = ", ".join(f"{name} {version}" for name, version in head["versions"].items())
+    commands = sorted({row["command"] for row in rows})
+    lines = [
+        "# Attention by mma.sync alone, beside FlashAttention-2", "",
+        f"{head['hardware']}, {versions}, {head['date']}.", "",
+        *(f"    {command}" for command in commands), "",
+        "The search knows a card with the instructions of sm_80; kernels are compiled for the card",
+        "that there is. All sides in one run, in turns, medians. Ratios above 1: ours is faster.",
+        "cuDNN is there for scale: it has wgmma and TMA.", "",
+        "| case | us | TFLOP/s | FlashAttention-2 | cuDNN | trials | error |",
+        "|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    ratios: dict[str, list[float]] = {}
+    for case in dict.fromkeys(row["case"] for row in rows):
+        sides = {row["peer"]: row for row in rows if row["case"] == case}
+        row = next(iter(sides.values()))
+        told = {name: f"{one['ratio']:.3f}" for name, one in sides.items()}
+        masked = 2 if case.endswith("causal") else 1  # half of the products are left out
+        rate = row["flops"] / masked / row["ours"] * 1e-6
+        lines.append(
+            f"| {case} | {row['ours']:.1f} | {rate:.0f} | {told.get('FlashAttention-2', '')} | "
+            f"{told.get('cuDNN', '')} | {row['trials']} | {row['error']:.1e} |"
+        )
+        if "FlashAttention-2" in sides:
+            label = case.partition(":")[0]
+            ratios.setdefault(label, []).append(sides["FlashAttention-2"]["ratio"])
+    for label, some in ratios.items():
+        mean = statistics.geometric_mean(some)
+        lines.append(f"| {label}: geometric mean of {len(some)} | | | {mean:.3f} | | | |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ def test_engines_that_a_card_has(
 def test_an_engine_that_cuts_more_is_left_out() -> None:
     large = {"b": 2, "heads": 8, "sq": 1024, "d": 128, "dtype": "bf16"}
     assert engines_of(built("attention", large), HARDWARE) == ("wgmma",)
-    assert engines_of(built("attention", large), A100) == ("mma", "fma")
+    assert engines_of(built("attention", large), A100) == ("mma_chained",)
 
 
 def test_computed_operands_need_no_kernel_of_their_own() -> None:

@@ -2,9 +2,10 @@
 
 A target builds a kernel as one thread would run it, block after block. `Roles` gives copies to a
 role of their own, `Pipeline`, `Pieces` and `Pairs` let iterations overlap, `Synchronise` inserts
-what that needs, `Place` gives values registers where they live. Where threads copy for themselves,
-`LoadAhead` makes loads of later steps run ahead, and `Waits` inserts what they wait for.
-`Ahead` lets their copies run ahead and `Meet` inserts barriers.
+what that needs, `InOrder` takes it away where products end before what follows, `Place` gives
+values registers where they live. Where threads copy for themselves, `LoadAhead` makes loads of
+later steps run ahead, and `Waits` inserts what they wait for. `Ahead` lets their copies run ahead
+and `Meet` inserts barriers.
 """
 
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ir.kernel.passes.ahead import Ahead
     from ir.kernel.passes.base import Pass, after_each
     from ir.kernel.passes.early import Early
+    from ir.kernel.passes.in_order import InOrder
     from ir.kernel.passes.load_ahead import LoadAhead
     from ir.kernel.passes.meet import Meet
     from ir.kernel.passes.pairs import Pairs
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Ahead",
     "Early",
+    "InOrder",
     "LoadAhead",
     "Meet",
     "Pairs",
@@ -46,6 +49,7 @@ __getattr__ = exports(
     {
         "Ahead": "ahead",
         "Early": "early",
+        "InOrder": "in_order",
         "LoadAhead": "load_ahead",
         "Meet": "meet",
         "Pairs": "pairs",

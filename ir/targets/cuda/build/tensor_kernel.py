@@ -24,7 +24,17 @@ from ir.kernel.body import (
     Part,
 )
 from ir.kernel.modulo import STRAIGHT
-from ir.kernel.passes import Early, Pairs, Pass, Pieces, Pipeline, Place, Roles, Synchronise
+from ir.kernel.passes import (
+    Early,
+    InOrder,
+    Pairs,
+    Pass,
+    Pieces,
+    Pipeline,
+    Place,
+    Roles,
+    Synchronise,
+)
 from ir.kernel.tile_kernel import (
     BLOCK,
     EVERY,
@@ -46,6 +56,7 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.stages import is_reduction
 from ir.targets.cuda.bodies.tensor_bodies import (
+    BY,
     FOLD,
     INNER,
     MULTIPLY,
@@ -56,6 +67,7 @@ from ir.targets.cuda.bodies.tensor_bodies import (
 )
 from ir.targets.cuda.bodies.tensor_order import MOVED, PAIRS
 from ir.targets.cuda.build.computed import below
+from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.grid.stream_k import NONE
 from ir.targets.cuda.plans.tensor_plan import Plan
 from ir.targets.cuda.plans.tensor_rings import HELD
@@ -71,7 +83,7 @@ EARLY = "early"
 
 def passes_of(plan: Plan) -> tuple[Pass, ...]:
     """What makes the built kernel the one that is printed."""
-    found: list[Pass] = [Roles((TMA, L2))]
+    found: list[Pass] = [Roles((plan.copies, L2))]
     strip = None
     if plan.order is not None:
         one = len(plan.roles.walked) == 1
@@ -83,6 +95,8 @@ def passes_of(plan: Plan) -> tuple[Pass, ...]:
         found.append(Pieces(strip))
     held = HELD if any(ring.name == HELD for ring in plan.rings) else ""
     found.append(Synchronise(plan.order, strip, plan.turns, held, plan.cooperative, plan.early))
+    if plan.unit != BY:
+        found.append(InOrder())
     if plan.reads_early:
         found.append(Early(EARLY, INNER))
     return (*found, Place())
@@ -119,13 +133,14 @@ class _Builder:
         )  # fmt: skip
 
     def _do(self, operation: Operation) -> Do:
-        self.operations[operation.name] = operation
+        by = {BY: self.plan.unit}
+        parts = tuple(replace(part, by=by.get(part.by, part.by)) for part in operation.parts)
+        self.operations[operation.name] = replace(operation, parts=parts)
         return Do(operation.name)
 
     def _once(self, operation: Operation) -> Do:
         """What is no block's."""
-        self.operations[operation.name] = operation
-        return Do(operation.name, later=When(NEVER))
+        return replace(self._do(operation), later=When(NEVER))
 
     def _named(self, positions: tuple[int, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(value_name(self.program, p) for p in positions))
@@ -193,7 +208,7 @@ class _Builder:
 
     def _fetch(self, name: str) -> Operation:
         ring = next(ring for ring in self.plan.rings if ring.name == name)
-        parts = tuple(Part(COPIES, operand.position, TMA) for operand in ring.operands)
+        parts = tuple(Part(COPIES, one.position, self.plan.copies) for one in ring.operands)
         written = self._named(tuple(operand.position for operand in ring.operands))
         tensors = tuple(dict.fromkeys(text_name(o.spec.name) for o in ring.operands))
         return Operation(f"fetch.{name}", COPY, tensors, written, (name,), parts)
@@ -331,7 +346,7 @@ class _Builder:
         plan = self.plan
         operations = body_of(plan.roles, plan.from_registers).operations
         if not plan.from_registers:
-            if not all(plan.direct(product) for product in plan.roles.outer):
+            if not all(map(self._direct, plan.roles.outer)):
                 raise Refusal("chain", "an operand is computed beside others that are loaded")
             later = When(WITHIN, plan.fresh) if plan.fresh else SECOND
             yield from (replace(self._do(one), later=later) for one in operations)
@@ -341,6 +356,11 @@ class _Builder:
         later = When(WITHIN, plan.fresh) if plan.fresh else SECOND
         yield from (replace(self._do(one), later=later) for one in operations)
         yield self._do(Operation(KEEP, THREADS, (), (), rings))
+
+    def _direct(self, product: Product) -> bool:
+        """Whether tensor cores may take both operands from shared memory."""
+        plan = self.plan
+        return product.a not in plan.roles.computed and plan.operand(product, "a") is not None
 
     def _reduce(self, position: int) -> Operation:
         names = self._named((position,))

@@ -54,6 +54,7 @@ from ir.targets.cuda.lower.tensor_evaluate import shifted
 from ir.targets.cuda.lower.tensor_folding import Folding, block_text
 from ir.targets.cuda.lower.tensor_fragments import Fragments
 from ir.targets.cuda.lower.tensor_store import TensorStore
+from ir.targets.cuda.lower.tensor_sync import ConsumerSync
 from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.bounds import free_blocks
@@ -91,7 +92,7 @@ class ConsumerPrinter(Printer):
         self.e = lowering.evaluator(self.w)
         self.body = TileBody(self.e, lowering.passes, lowering.looped)
         self.nodes = self.plan.program.nodes
-        self.syncs = lowering.syncs(self)
+        self.syncs = ConsumerSync(self)
         self.stores = TensorStore(lowering, self.e)
         self.fragments: Fragments | None = None
         self.products = {

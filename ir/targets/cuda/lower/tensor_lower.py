@@ -30,7 +30,6 @@ from ir.targets.cuda.lower.tensor_consumer import ConsumerPrinter
 from ir.targets.cuda.lower.tensor_evaluate import TensorEvaluator
 from ir.targets.cuda.lower.tensor_former import FormerPrinter
 from ir.targets.cuda.lower.tensor_producer import ProducerPrinter
-from ir.targets.cuda.lower.tensor_sync import ConsumerSync
 from ir.targets.cuda.plans.tensor_plan import GROUP, Plan, Ring
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.bounds import blocks_along, loop_bounds
@@ -47,7 +46,6 @@ class TensorLowering:
 
     produces: type[ProducerPrinter] = ProducerPrinter
     evaluates: type[TensorEvaluator] = TensorEvaluator
-    syncs: type[ConsumerSync] = ConsumerSync
     ends = 1  # arrivals that say that a slot's copies have ended
 
     def __init__(self, plan: Plan, program: Program, name: str) -> None:

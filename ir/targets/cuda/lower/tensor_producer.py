@@ -17,7 +17,7 @@ from ir.kernel.tile_kernel import (
     Sync,
 )
 from ir.targets.cuda.build.formed import Former
-from ir.targets.cuda.build.tensor_kernel import L2, TMA
+from ir.targets.cuda.build.tensor_kernel import L2
 from ir.targets.cuda.grid.multicast import peer_mask, peer_rank
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.lower.tensor_ahead import ask_ahead
@@ -119,7 +119,7 @@ class ProducerPrinter(Printer):
         origins = self.e.origins if name == HELD else self.origins
         there = {operand.position: operand for operand in ring.operands}
         for part in operation.parts:
-            assert part.by == TMA
+            assert part.by == self.plan.copies
             operand = there[part.node]
             former = self.plan.former_of(operand)
             if former is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ir.kernel.tile_kernel import ADVANCE, EXPECT, FREE, Role, Sync
+from ir.kernel.tile_kernel import ADVANCE, FREE, Role, Sync
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.lower.box_copy import BoxCopy
 from ir.targets.cuda.lower.tensor_producer import ProducerPrinter
@@ -42,14 +42,14 @@ class WarpProducer(ProducerPrinter):
         return w
 
     def sync(self, one: Sync) -> None:
-        if not one.of or one.kind not in (FREE, EXPECT, ADVANCE):
+        if not one.of or one.kind not in (FREE, ADVANCE):
             super().sync(one)
             return
         w, ring = self.w, self.lowering.ring(one.of)
         stage, phase = f"{ring.name}_slot", f"{ring.name}_phase"
         if one.kind == FREE:
             w.line(f"tw_barrier_wait({self.lowering.empty(ring, stage)}, {phase} ^ 1);")
-        elif one.kind == ADVANCE:
+        else:
             w.line(f"tw_copy_async_arrive({self.lowering.full(ring, stage)});")
             self.lowering.advance_ring(w, ring)
 

@@ -39,7 +39,7 @@ from ir.targets.cuda.layouts.synthesised import (
     BlockLayouts,
     block_layouts,
     product_block,
-)
+)  # fmt: skip
 from ir.targets.cuda.layouts.synthesised import ROWS as ROWS
 from ir.targets.cuda.plans.forming import check_formed, source_tile
 from ir.targets.cuda.plans.sides import Side, side
@@ -104,6 +104,8 @@ class Plan:
     formed: tuple[Former, ...] = ()  # operands that are made of others in shared memory
     formers: int = 0  # warp groups that do so
     reads_early: bool = False  # whether threads read what they need for a block at its head
+    unit = "wgmma"  # what multiplies, beside the threads that say so
+    copies = "tma"  # what brings operands
 
     # -- tiles
 
@@ -330,10 +332,6 @@ class Plan:
         if not isinstance(self.program.nodes[position].op, Load):
             return None
         return self._fetched(product, position)
-
-    def direct(self, product: Product) -> bool:
-        """Whether tensor cores may take both operands from shared memory."""
-        return product.a not in self.roles.computed and self.operand(product, "a") is not None
 
     def fetched(self, product: Product) -> list[OperandTile]:
         """Tiles that a product waits for."""

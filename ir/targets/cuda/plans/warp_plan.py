@@ -13,6 +13,9 @@ from ir.targets.cuda.plans.tensor_plan import GROUP, Plan
 class WarpPlan(Plan):
     """All numbers of one kernel on mma.sync."""
 
+    unit = "mma.sync"
+    copies = "cp.async"
+
     @property
     def releases(self) -> int:
         return GROUP // WARP

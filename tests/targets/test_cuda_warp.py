@@ -1,0 +1,156 @@
+"""Chains of products on mma.sync: which cards and programs have them, what they mean."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from explorer.runtime import nvrtc
+from ir.errors import MissingTarget, Refusal
+from ir.inputs import random_inputs
+from ir.kernel.passes import after_each
+from ir.kernel.tile_kernel import AWAIT, COMMIT, FENCE, Sync
+from ir.program import Program
+from ir.schedule import Schedule
+from ir.targets.cuda.build.kernels import engines_of, kernels_of
+from ir.targets.cuda.build.tensor_kernel import build, passes_of
+from ir.targets.cuda.rows.hardware import known_hardware
+from ir.targets.cuda.space.warp import WarpKernel
+from tests.emulator.emulate import MODES, compiler, emulate
+from tests.few import few
+from tests.judging import bounds_of
+from tests.targets.cuda_cases import BACKEND, HARDWARE, UNSEEN, built
+from tests.targets.test_cuda_emulated import QUICK, arrays_of, problems
+
+A100, ADA = known_hardware("a100"), known_hardware("rtx4090")
+HEADS: dict[str, Any] = {"b": 1, "heads": 2, "dtype": "bf16"}
+CASES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("attention", {**HEADS, "sq": 130, "sk": 250, "d": 128, "causal": True}),
+    ("attention", {**HEADS, "sq": 100, "sk": 100, "d": 72, "window": 40, "causal": True}),
+    ("attention", {"b": 2, "heads": 4, "kv_heads": 2, "sq": 70, "sk": 131, "d": 96, "dv": 64,
+                   "dtype": "f16"}),
+    ("attention", {"b": 1, "heads": 1, "sq": 70, "sk": 100, "d": 192, "dv": 512, "dtype": "bf16"}),
+    ("attention_lse", {**HEADS, "sq": 130, "d": 64}),
+    ("attention_backward", {**HEADS, "sq": 70, "d": 64}),
+    ("lora_matmul", {"m": 70, "n": 96, "k": 128, "rank": 16, "dtype": "bf16"}),
+    ("mlp", {"m": 70, "k": 64, "hidden": 128, "n": 72, "dtype": "bf16"}),
+    (f"{UNSEEN}:softcap_attention", {"h": 2, "q": 96, "k": 160, "d": 64}),
+    (f"{UNSEEN}:two_layers", {"m": 64, "f": 300, "d": 300, "o": 40}),
+)  # fmt: skip
+IDS = [f"{number}-{name.rpartition(':')[2]}" for number, (name, _) in enumerate(CASES)]
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to emulate with")
+
+
+def drawn(program: Program, seed: int, count: int) -> list[Schedule]:
+    """Schedules whose products are chained by mma.sync."""
+    space = BACKEND.space(program, A100)
+    if "engine" in space.names:
+        space = space.pin(engine="mma_chained")
+    rows = space.sample(np.random.default_rng(seed), count)
+    return [space.schedule(row) for row in rows]
+
+
+@needs_compiler
+@pytest.mark.parametrize("number", few(range(len(CASES)), (0, 1, 2, 3, 6, 7), IDS))
+def test_drawn_kernels_mean_their_program(number: int) -> None:
+    program = built(*CASES[number])
+    inputs = random_inputs(program, np.random.default_rng(number))
+    wanted = bounds_of(program, inputs)
+    for turn, schedule in enumerate(drawn(program, number, 2)):
+        kernel = BACKEND.lower(program, schedule, A100)
+        assert "wgmma" not in kernel.text("cuda")
+        assert "tw_tma" not in kernel.text("cuda")
+        for mode in (QUICK[turn % 4], QUICK[(turn + 1) % 4]):
+            assert not problems(program, kernel, inputs, wanted, mode), schedule.to_json()
+
+
+@needs_compiler
+def test_copies_are_waited_for() -> None:
+    """Threads that copy say that their copies are there: a kernel in which they say so at once is
+    caught. Each warp that has read a slot says it for itself."""
+    program = built("attention", {**HEADS, "heads": 1, "sq": 64, "sk": 256, "d": 64})
+    inputs = random_inputs(program, np.random.default_rng(0))
+    wanted = bounds_of(program, inputs)
+    space = BACKEND.space(program, A100).pin({"tile.sk": 32, "stages": 2})
+    schedule = space.schedule(space.sample(np.random.default_rng(0), 1)[0])
+    kernel = BACKEND.lower(program, schedule, A100)
+    text, launch = kernel.text("cuda"), kernel.text("launch")
+    assert "if (lane % 32 == 0) tw_barrier_arrive(" in text
+    broken = text.replace("tw_copy_async_arrive", "tw_barrier_arrive")
+    assert broken != text
+    caught = []
+    for mode in MODES:
+        for some in (text, broken):
+            arrays = arrays_of(kernel, inputs)
+            run = emulate(some, launch, arrays, mode=mode, limit=30)
+            wrongs = [name for name, one in wanted.items() if not one.judge(arrays[name]).right]
+            caught.append((some is broken, bool(run.faults or wrongs)))
+    assert (False, True) not in caught
+    assert (True, True) in caught
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89"])
+@pytest.mark.parametrize("number", few(range(len(CASES)), (0, 6), IDS))
+def test_machine_code_of_older_cards(number: int, arch: str) -> None:
+    """What sm_90 alone has is in no text."""
+    try:
+        nvrtc.version()
+    except MissingTarget as problem:
+        pytest.skip(str(problem))
+    program = built(*CASES[number])
+    kernel = BACKEND.lower(program, drawn(program, 5, 1)[0], A100)
+    _, resources = nvrtc.compile_text(kernel.text("cuda"), arch)
+    assert 0 < resources.registers <= 255
+
+
+def test_nothing_of_a_product_is_in_flight() -> None:
+    program = built(*CASES[0])
+    (kernel,) = kernels_of(program, A100)
+    assert isinstance(kernel, WarpKernel)
+    plan = kernel.plan(drawn(program, 0, 1)[0].as_dict())
+    (*_, (_, found)) = after_each(build(plan, "a"), passes_of(plan))
+    kinds = {one.kind for one in found.statements() if isinstance(one, Sync)}
+    assert kinds
+    assert not kinds & {AWAIT, COMMIT, FENCE}
+    words = str(found)
+    assert "by mma.sync" in words
+    assert "by cp.async" in words
+    assert "by wgmma" not in words
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [CASES[0], ("mla_prefill", {"b": 1, "heads": 4, "sq": 256, "dtype": "bf16"})],
+)
+def test_one_kernel_as_on_hopper(name: str, arguments: dict[str, Any]) -> None:
+    program = built(name, arguments)
+    for card in (A100, ADA):
+        assert engines_of(program, card)[0] == "mma_chained"
+        assert len(kernels_of(program, card)) == len(kernels_of(program, HARDWARE)) == 1
+
+
+def test_products_by_themselves_have_their_own_kernels() -> None:
+    """Offered only where it saves a kernel, and only on cards without wgmma."""
+    product = built("matmul", {"m": 512, "n": 512, "k": 512, "dtype": "bf16"})
+    assert "mma_chained" not in engines_of(product, A100)
+    assert "mma_chained" not in engines_of(built(*CASES[0]), HARDWARE)
+    with pytest.raises(Refusal, match="has wgmma"):
+        WarpKernel(built(*CASES[0]), "", HARDWARE)
+
+
+def test_types_that_a_card_lacks_are_refused() -> None:
+    arguments = {**HEADS, "sq": 64, "d": 64, "dtype": "e4m3", "out": "bf16"}
+    with pytest.raises(Refusal, match=r"no mma\.sync of e4m3"):
+        WarpKernel(built("attention", arguments), "", A100)
+
+
+def test_a_launch_asks_for_nothing_of_hopper() -> None:
+    program = built(*CASES[0])
+    kernel = BACKEND.lower(program, drawn(program, 1, 1)[0], A100)
+    (plan,) = json.loads(kernel.text("launch"))["kernels"]
+    assert {one["kind"] for one in plan["parameters"]} == {"pointer"}
+    assert plan["cluster"] == [1, 1, 1]
+    assert plan["shared"] <= A100["shared_bytes"]
