@@ -426,9 +426,12 @@ class _Run:
         return Settled(point, schedule, seconds, self._family.workload(point).program.flops)
 
     def _table(self, rows: Mapping[Point, Settled], kept: Collection[Schedule]) -> Table:
-        """Of a row for each point, and the other times of the schedules that are kept."""
+        """Of a row for each point, and the other times of the schedules that are kept, those of
+        searches too: a schedule that was slow near by is not told by points farther away."""
+        told = self._told()
         others = [
-            self._row(point, schedule) for point in sorted(rows) for schedule in self._times[point]
+            replace(rows[point], schedule=schedule, seconds=seconds) for point in sorted(rows)
+            for schedule, seconds in told[point].items()
             if schedule in kept and schedule != rows[point].schedule
         ]  # fmt: skip
         given = dict(self._family.workload(self._family.lowest).arguments)
@@ -442,14 +445,14 @@ class _Run:
         """The loss at members that nothing was chosen by, beside all that was found, fitted."""
         found = []
         for point in self._unseen():
-            if self._trials >= self._plan.trials or self._late():
+            if self._trials + 2 > self._plan.trials or self._late():  # for two at least
                 break
             choice = choice_for(table, point, self._members)
             if choice is None:
                 continue
             found_here = self._choices(point)
             rivals = [choice.schedule, *(one.schedule for one in found_here)][: 1 + _RIVALS]
-            room = max(2, self._plan.trials - self._trials)
+            room = self._plan.trials - self._trials
             rivals += variants(self._learnt, point, rivals, _VARIANTS)
             times = self._measure(point, list(dict.fromkeys(rivals))[:room])
             if choice.schedule in times:

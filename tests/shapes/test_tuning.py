@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from explorer import cli
 from explorer.errors import NothingValid
 from explorer.outcome import Outcome
 from explorer.plan import plan_of
-from explorer.recall import best_winner
+from explorer.recall import best_winner, open_store
 from explorer.search import Search
 from explorer.shapes.choice import Choice, choices_for
 from explorer.shapes.family import Family
@@ -23,7 +24,7 @@ from explorer.shapes.known import OPTION
 from explorer.shapes.plan import split
 from explorer.shapes.result import FamilyResult, Step
 from explorer.shapes.table import Table
-from explorer.shapes.tuning import tune_family
+from explorer.shapes.tuning import _Run, tune_family
 from explorer.story import read_story
 from ir import UsageError
 from ir.schedule import Schedule
@@ -292,6 +293,19 @@ def test_every_point_of_the_grid_is_searched_from_what_others_found(
     assert all(seeds > 0 and trials < most for seeds, trials in others)
     again = sum(len(searches) - 1 for searches in begun.values())
     assert again >= 2
+
+
+def test_the_table_has_what_searches_measured_of_what_it_keeps(tmp_path: Path) -> None:
+    """A schedule that a search found slow is known to be, though no comparison had it there."""
+    family = Family.of("matmul", {"m": range(1, 129), "n": 32, "k": 32}, threads=1)
+    one, other = (Schedule.of("cpu", {"tile.m.0": tile}) for tile in (1, 8))
+    with open_store(tmp_path / "records.db") as store:
+        run = _Run(FamilyPlan(family, 48), store, lambda _: None, time.monotonic)
+        run._times = {(1,): {one: 1e-6}, (128,): {other: 1e-4}}
+        run._tried = {(1,): {one: 1e-6}, (128,): {other: 1e-4, one: 3e-4}}
+        table = run._settled()
+    assert [(row.point, row.schedule) for row in table.rows] == [((1,), one), ((128,), other)]
+    assert [(row.point, row.schedule, row.seconds) for row in table.others] == [((128,), one, 3e-4)]
 
 
 def test_what_a_model_expects_between_points_is_kept(found: FamilyResult, place: Path) -> None:
