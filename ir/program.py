@@ -113,8 +113,12 @@ class Program:
             raise ProgramError(f"{self.name}: every output is stored once, here {names} are")
 
     def __hash__(self) -> int:
-        """Of little: caches ask often, and what is equal here differs early in a comparison."""
-        return hash((self.name, self.extents, len(self.tensors), len(self.nodes)))
+        """Of all of it, once: caches ask often, and forms of a program differ late in it."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.extents, self.tensors, self.nodes))
 
     def __getstate__(self) -> dict[str, object]:
         """What it is made of: what was derived may be growing in another thread."""

@@ -84,6 +84,6 @@ def test_its_kernels_are_right() -> None:
     forms = [str(v) for v in space.decision("form").domain if str(v).startswith(diagonal.NAME)]
     space = space.pin({"form": forms[0]})
     rng = np.random.default_rng(0)
-    for turn, row in enumerate([*space.seed_rows(rng)[:2], *space.sample(rng, 2)]):
+    for turn, row in enumerate([*space.seed_rows(rng)[:1], *space.sample(rng, 1)]):
         kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
         assert not problems(program, kernel, inputs, wanted, turn)

@@ -41,7 +41,7 @@ def test_attention_with_rings_of_different_depth(pins: dict[str, Any]) -> None:
     space = BACKEND.space(program, FEW).pin(pins)
     for number, row in enumerate(space.sample(np.random.default_rng(2), 2)):
         kernel = BACKEND.lower(program, space.schedule(row), FEW)
-        for mode in (0, 6, 9, 15)[number::2]:
+        for mode in (6, 15)[number::2]:
             assert not problems(program, kernel, inputs, wanted, mode), space.schedule(
                 row
             ).to_json()
