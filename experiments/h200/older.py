@@ -7,20 +7,24 @@ The search is told of a card with what sm_80 has; text is compiled for the card 
 from __future__ import annotations
 
 import argparse
+import json
+import runpy
 import statistics
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from attention import cases, peer, reference
-from common import RESERVE, Clock, Results, compare, going_on, parser, pending
+from common import RESERVE, Clock, Results, compare, going_on, header, parser, pending
 from torch.nn.attention import SDPBackend
 
 from explorer.budget import BATCH, Budget
 from explorer.job import run_plan, single
 from explorer.measure import Measurer
 from explorer.plan import NO_MODEL, JobPlan, Plan
+from explorer.result import JobResult
 from explorer.settings import cache_dir
 from explorer.workload import Workload
 from ir.schedule import Schedule
@@ -59,24 +63,57 @@ def _older(hardware: Hardware) -> Hardware:
     )  # fmt: skip
 
 
+def searched(
+    operator: str, arguments: dict[str, Any], settings: argparse.Namespace, clock: Clock,
+    machines: OlderCard | None, model: str | None,
+) -> JobResult:  # fmt: skip
+    """What a search finds."""
+    job = JobPlan(operator, tuple(arguments.items()), "cuda", model=model, baseline=False)
+    seconds = min(settings.each, clock.left - RESERVE)
+    budget = Budget.of("standard", settings.trials, seconds, BATCH)
+    return single(run_plan(Plan((job,), budget), store=settings.store, machines=machines))
+
+
 def found(
     arguments: dict[str, Any], settings: argparse.Namespace, clock: Clock
 ) -> tuple[Workload, Schedule, dict[str, Any]]:
     """The best schedule of a search, and what it took."""
-    job = JobPlan("attention", tuple(arguments.items()), "cuda", model=NO_MODEL, baseline=False)
-    seconds = min(settings.each, clock.left - RESERVE)
-    budget = Budget.of("standard", settings.trials, seconds, BATCH)
-    result = single(run_plan(Plan((job,), budget), store=settings.store, machines=OlderCard()))
+    result = searched("attention", arguments, settings, clock, OlderCard(), NO_MODEL)
     workload = OlderCard().on(Workload.of("attention", arguments, "cuda"), None)
     facts = {"trials": result.trials, "schedule": result.best.as_dict()}
     return workload, result.best, facts
 
 
+def search_programs(file: str, settings: argparse.Namespace, clock: Clock) -> None:
+    """The programs of a file, "full", on this card as it is and as an older one: times alone."""
+    rows = []
+    for name, extents in runpy.run_path(file)["EXTENTS"].items():
+        for machines in (None, OlderCard()):
+            if clock.left < settings.each + RESERVE:
+                return
+            with going_on():
+                result = searched(
+                    f"{file}:{name}", extents["full"], settings, clock, machines, None
+                )
+                rows.append({
+                    "program": name, "arguments": extents["full"], "trials": result.trials,
+                    "card": "as it is" if machines is None else LABEL,
+                    "us": 1e6 * result.seconds, "schedule": result.best.as_dict(),
+                })  # fmt: skip
+                print({k: v for k, v in rows[-1].items() if k != "schedule"}, flush=True)
+                told = {"header": header(), "rows": rows}
+                Path(settings.out).write_text(json.dumps(told, indent=1) + "\n")
+
+
 def main() -> None:
     words = parser(__doc__ or "")
+    words.add_argument("--programs", default="", help="a file of operators, in place of attention")
     words.add_argument("--each", type=float, default=60.0, help="seconds of each search")
     words.add_argument("--label", default=LABEL, help="what rows are called: which code it is")
     settings = words.parse_args()
+    if settings.programs:
+        search_programs(settings.programs, settings, Clock(settings.seconds))
+        return
     clock, results = Clock(settings.seconds), Results.at(settings.out)
     peers = ("FlashAttention-2", "cuDNN")
     named = [(f"{settings.label}: {name}", causal, sizes) for name, causal, sizes in cases()]
