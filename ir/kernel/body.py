@@ -18,6 +18,7 @@ THREADS = "threads"  # done when the next operation begins
 TENSOR = "tensor"  # runs beside what follows, until somebody waits for it
 COPY = "copy"  # the same, in a queue of each thread's own
 UNITS = (THREADS, TENSOR, COPY)
+IN_ORDER = ("mma.sync",)  # products that end before the next instruction of their threads
 _LINE = re.compile(r"([\w.]+): (\w+)\((.*?)\) ->(?: (?!takes )(.*?))?(?: takes (.*))?$")
 
 
@@ -73,6 +74,11 @@ class Operation:
     writes: tuple[str, ...]
     takes: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
+
+    @property
+    def in_order(self) -> bool:
+        """Whether it has ended where its threads go on, whatever its unit."""
+        return bool(self.parts) and all(part.by in IN_ORDER for part in self.parts)
 
     def __str__(self) -> str:
         rings = f" takes {', '.join(self.takes)}" if self.takes else ""

@@ -282,7 +282,8 @@ class _Thread:
                 there = self._held(slots, block)
                 self._multiply(operation, points, later, there, one.at.number)
 
-            self.issued.append(act) if self.machine.late and not self.machine.ideal else act()
+            beside = self.machine.late and not self.machine.ideal and not operation.in_order
+            self.issued.append(act) if beside else act()
         else:
             there = self._held(self._slots(operation, one.back), block)
             self.values |= self.pieces.pop(one.at.number, {}) if one.piece is not None else {}

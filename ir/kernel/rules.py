@@ -53,7 +53,7 @@ def verify(kernel: TileKernel) -> None:
             _known(kernel, one, rings)
         elif isinstance(one, Do):
             operation = kernel.operation(one.operation)
-            if synchronised and operation.unit == TENSOR:
+            if synchronised and operation.unit == TENSOR and not operation.in_order:
                 _needs(kernel, one, before[-1:], FENCE, "", "ahead of it")
                 _needs(kernel, one, behind[:1], COMMIT, "", "behind it")
             elif synchronised and _is_copy(kernel, one):

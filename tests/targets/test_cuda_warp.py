@@ -11,13 +11,17 @@ import pytest
 from explorer.runtime import nvrtc
 from ir.errors import MissingTarget, Refusal
 from ir.inputs import random_inputs
+from ir.kernel.meaning import Tiling, run
 from ir.kernel.passes import after_each
-from ir.kernel.tile_kernel import AWAIT, COMMIT, FENCE, Sync
+from ir.kernel.rules import verify
+from ir.kernel.tile_kernel import AWAIT, COMMIT, FENCE, Sync, TileKernel
+from ir.oracle import evaluate
 from ir.program import Program
 from ir.schedule import Schedule
-from ir.targets.cuda.build.kernels import engines_of, kernels_of
+from ir.targets.cuda.build.kernels import engines_of, kernels_of, scheduled_kernels
 from ir.targets.cuda.build.tensor_kernel import build, passes_of
 from ir.targets.cuda.rows.hardware import known_hardware
+from ir.targets.cuda.space.engines import route_of
 from ir.targets.cuda.space.warp import WarpKernel
 from tests.emulator.emulate import MODES, compiler, emulate
 from tests.few import few
@@ -119,6 +123,30 @@ def test_nothing_of_a_product_is_in_flight() -> None:
     assert "by mma.sync" in words
     assert "by cp.async" in words
     assert "by wgmma" not in words
+
+
+@pytest.mark.parametrize("number", [0, 2, 7], ids=[IDS[number] for number in (0, 2, 7)])
+def test_every_pass_keeps_the_meaning(number: int) -> None:
+    program = built(*CASES[number])
+    for schedule in drawn(program, number, 2):
+        route, values = route_of(program, schedule, A100)
+        kernels, own = scheduled_kernels(program, values, A100, route.engine, route.residence)
+        for one in kernels:
+            assert isinstance(one, WarpKernel)
+            plan = one.plan(own)
+            inputs = random_inputs(plan.program, np.random.default_rng(number))
+            wanted = evaluate(plan.program, inputs)
+            tiling = Tiling(plan.tiles, tuple(plan.roles.walked))
+            for name, kernel in after_each(build(plan, "k"), passes_of(plan)):
+                verify(kernel)
+                assert TileKernel.parse(str(kernel)) == kernel
+                synchronised = any(isinstance(one, Sync) for one in kernel.statements())
+                for late, last in ((True, False), (False, True))[: 1 + synchronised]:
+                    found = run(kernel, plan.program, inputs, tiling, late, last)
+                    assert all(
+                        np.allclose(found[output], right, 1e-6, 1e-6)
+                        for output, right in wanted.items()
+                    ), (name, late, last)
 
 
 @pytest.mark.parametrize(

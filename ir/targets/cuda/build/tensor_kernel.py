@@ -15,6 +15,7 @@ from ir.kernel.body import (
     COPY,
     CORRECT,
     FINISH,
+    IN_ORDER,
     MAP,
     REDUCE,
     START,
@@ -95,7 +96,7 @@ def passes_of(plan: Plan) -> tuple[Pass, ...]:
         found.append(Pieces(strip))
     held = HELD if any(ring.name == HELD for ring in plan.rings) else ""
     found.append(Synchronise(plan.order, strip, plan.turns, held, plan.cooperative, plan.early))
-    if plan.unit != BY:
+    if plan.unit in IN_ORDER:
         found.append(InOrder())
     if plan.reads_early:
         found.append(Early(EARLY, INNER))
