@@ -26,7 +26,7 @@ from tests.operators.contract import (
 
 _LINES = 40
 _SMALL_FLOPS = 20e6
-_TRIALS = 5
+_TRIALS = 3
 
 
 def _cases() -> Iterator[Case]:

@@ -133,7 +133,7 @@ def wide_values() -> Program:
 
 def gradients() -> Program:
     """Of attention whose heads share keys: what one product sums over, another keeps."""
-    words = {"b": 1, "heads": 4, "kv_heads": 2, "sq": 24, "d": 64, "causal": True}
+    words = {"b": 1, "heads": 2, "kv_heads": 1, "sq": 24, "d": 64, "causal": True}
     return load_operator("attention_backward").build(**words, dtype="bf16")
 
 
