@@ -190,7 +190,7 @@ ALONG = (normal_columns, long_softmax, groups, row_gradients, column_sums)
 PROGRAMS = (
     scaled_by_all, two_products, normal, images, updated, quantised, codes, table, *CHAINS, *ALONG,
 )  # fmt: skip
-SLOW = (wide_values, rotated)  # many kernels each
+SLOW = (wide_values, rotated, gradients)  # many kernels each
 FEW = 8  # processors, so that small programs have parts for all of them
 
 
