@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 from explorer.runtime import nvrtc
+from ir import Graph, cast, contract, exp, reduce
 from ir.errors import MissingTarget, Refusal
 from ir.inputs import random_inputs
 from ir.kernel.meaning import Tiling, run
@@ -108,6 +110,21 @@ def test_machine_code_of_older_cards(number: int, arch: str) -> None:
     kernel = BACKEND.lower(program, drawn(program, 5, 1)[0], A100)
     _, resources = nvrtc.compile_text(kernel.text("cuda"), arch)
     assert 0 < resources.registers <= 255
+
+
+def test_operands_of_gigabytes_are_addressed_in_64_bits() -> None:
+    """Neighbouring keys of 400,000 heads lie 25.6 million elements apart."""
+    g = Graph("far")
+    h, i, j, d, e = g.axes(h=400_000, i=64, j=256, d=64, e=64)
+    q, k = g.input("Q", (i, h, d), "bf16"), g.input("K", (j, h, d), "bf16")
+    p = exp(contract(q, k, over=d) * 0.125)
+    o = contract(cast(p, "bf16"), g.input("V", (j, h, e), "bf16"), over=j)
+    g.output("O", o / reduce("sum", p, over=j), "bf16", (i, h, e))
+    program = g.program()
+    (schedule,) = drawn(program, 0, 1)
+    text = BACKEND.lower(program, schedule, A100).text("cuda")
+    assert re.search(r"const i64 K_of = .*\(i64\)K_line \* 25600000;", text)
+    assert re.search(r"K_from = K \+ K_of \+ \(i64\)\(h_first\) \* 64 \+ \(i64\)\(j_at\)", text)
 
 
 def test_nothing_of_a_product_is_in_flight() -> None:

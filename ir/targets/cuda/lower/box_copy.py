@@ -74,11 +74,10 @@ class BoxCopy:
         w.line(f"const i32 {self.line} = {text(quotient(thread, self.chunks))};")
         line = variable(self.line, self.step)
         w.line(f"const u32 {self.to} = {text(tile.memory.offset(line, byte))};")
-        inner = scaled(remainder(thread, self.chunks), CHUNK // tile.size)
-        parts = [inner]
+        of = text(scaled(remainder(thread, self.chunks), CHUNK // tile.size))
         if self._alone is not None:
-            parts.append(scaled(line, self.strides[self._alone]))
-        w.line(f"const i32 {self.of} = {text(total(*parts))};")
+            of = f"({of}) + (i64){self.line} * {self.strides[self._alone]}"
+        w.line(f"const i64 {self.of} = {of};")
 
     @cached_property
     def _alone(self) -> int | None:
@@ -127,15 +126,15 @@ class BoxCopy:
         if self._alone is not None:
             further = str(first * self.strides[self._alone])
         else:
-            steps = (scaled(place, self.strides[n]) for n, place in places.items())
-            further = text(total(*steps))
+            steps = (f"(i64)({text(place)}) * {self.strides[n]}" for n, place in places.items())
+            further = " + ".join(steps)
         to = f"{base} + {self._target(before + first)}"
         count = self._count(where, places)
         head = ""
         if first + self.step > self.lines:
             head = f"if ({self.line} < {self.lines - first})"
         with w.block(head):
-            at = f"{source} + (i64)({further})" if further != "0" else source
+            at = f"{source} + {further}" if further != "0" else source
             w.line(f"tw_copy_async_16({to}, {at}, {count});")
 
     def _target(self, first: int) -> str:
