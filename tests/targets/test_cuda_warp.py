@@ -73,6 +73,33 @@ def test_drawn_kernels_mean_their_program(number: int) -> None:
             assert not problems(program, kernel, inputs, wanted, mode), schedule.to_json()
 
 
+def shifted(by: int) -> Program:
+    """Keys and features that begin before their tensor does: zeros."""
+    g = Graph("shifted")
+    h, i, j, d, e = g.axes(h=2, i=50, j=75, d=64, e=64)
+    q, k = g.input("Q", (h, i, d), "bf16"), g.tensor("K", (2, 75, 64), "bf16", fill=0)
+    score = contract(q, k[h, j - 1, d - by], over=d) * 0.125
+    p = exp(score - reduce("max", score, over=j))
+    o = contract(cast(p, "bf16"), g.input("V", (h, j, e), "bf16"), over=j)
+    g.output("O", o / reduce("sum", p, over=j), "bf16", (h, i, e))
+    return g.program()
+
+
+@needs_compiler
+@pytest.mark.parametrize(("by", "chained"), [(16, True), (3, False)])
+def test_what_lies_outside_is_zero(by: int, chained: bool) -> None:
+    """Whole chunks of 16 bytes are left out; what begins inside one has kernels of its own."""
+    program = shifted(by)
+    assert ("mma_chained" in engines_of(program, A100)) == chained
+    inputs = random_inputs(program, np.random.default_rng(0))
+    wanted = bounds_of(program, inputs)
+    schedules = drawn(program, 0, 2) if chained else []
+    for schedule in schedules:
+        kernel = BACKEND.lower(program, schedule, A100)
+        for mode in QUICK[::3]:
+            assert not problems(program, kernel, inputs, wanted, mode), schedule.to_json()
+
+
 @needs_compiler
 def test_copies_are_waited_for() -> None:
     """Threads that copy say that their copies are there: a kernel in which they say so at once is

@@ -28,7 +28,7 @@ from ir.targets.cuda.text.naming import text_name
 from ir.targets.cuda.text.writer import Writer
 
 CHUNK = 16  # bytes
-PROMOTION = 256  # bytes that the L2 cache fetches: of tensor maps alone, but these say one
+PROMOTION = 256  # as a tensor map has to say: copies by threads leave it to the L2 cache
 
 
 class BoxCopy:
@@ -159,10 +159,18 @@ class BoxCopy:
         if not self._inside(0):
             size, chunks = self.operand.size, self.chunks
             byte = scaled(remainder(variable("thread", GROUP), chunks), CHUNK // size)
-            left = f"({self.dims[0]} - ({where[0]} + {summand(byte)})) * {size}"
-            count = f"min(max({left}, 0), {CHUNK})"
+            place = f"({where[0]} + {summand(byte)})"
+            count = f"min(max(({self.dims[0]} - {place}) * {size}, 0), {CHUNK})"
+            if self._before:  # whole chunks, as the tensor begins at one
+                conditions.append(f"{place} >= 0")
         inside = " && ".join(conditions)
         return f"({inside} ? {count} : 0)" if inside else count
+
+    @property
+    def _before(self) -> bool:
+        """Whether lines may begin before the tensor does."""
+        index = self.operand.dimensions[-1].index
+        return index.constant < 0 or any(c < 0 for _, c in index.terms)
 
     def _inside(self, number: int) -> bool:
         """Whether no box reaches over an end of a dimension."""
