@@ -20,6 +20,7 @@ from ir.targets.cuda.layouts.placed import NOBODY, Step, ThreadValues, thread_va
 
 LANE_BITS = 5
 REGISTER = 32  # bits
+COLUMNS = 8  # of one mma.sync
 
 
 def thread_part(frame: Frame, axis: str, thread: str) -> Expression:
@@ -98,6 +99,18 @@ def matrix_row(
     own = _lane(held) if thread is None else thread
     first, second = (address(_along(steps, axis), own) for axis in (0, 1))
     return first, second
+
+
+def fragment_row(
+    held: ThreadValues, part: str, blocks: int, bits: int, transposed: bool,
+    thread: Expression | None = None,
+) -> tuple[Expression, Expression]:  # fmt: skip
+    """The same of mma.sync's operand "a", whose four matrices are read at once, or of "b", of whose
+    8-column `blocks`, if there are several, two are."""
+    if part == "b" and blocks > 1:
+        held = ThreadValues(held.threads, (*held.values, Step(0, 2, COLUMNS)))
+    matrices = 4 if part == "a" or blocks > 1 else 2
+    return matrix_row(held, bits, matrices, transposed, thread)
 
 
 def _lane(held: ThreadValues) -> Expression:

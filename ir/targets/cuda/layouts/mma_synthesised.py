@@ -16,13 +16,14 @@ from ir.layout.instructions.rows import suffix
 from ir.layout.swizzle import Swizzle
 from ir.layout.synthesis import CopyPlan, Pins, Solution, Tile, TileOp, TileProgram, synthesise
 from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.layouts.lanes import COLUMNS as COLUMNS
 from ir.targets.cuda.layouts.lanes import operand
 from ir.targets.cuda.layouts.panels import panels_of
 from ir.targets.cuda.layouts.placed import ThreadValues, thread_values
 from ir.targets.cuda.layouts.synthesised import ENOUGH, FAR
 from ir.targets.cuda.prelude.families import MMA_KINDS
 
-ROWS, COLUMNS = 16, 8  # of one instruction
+ROWS = 16  # of one instruction
 LINES = 64  # lines of a panel along the sum: more than a swizzle's pattern has
 TRIED = 8
 GEMM = 4  # the op that multiplies

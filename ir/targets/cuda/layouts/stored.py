@@ -5,6 +5,7 @@ Lines of up to 128 bytes are one panel, swizzled over their own width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ir.layout.expressions import Expression, scaled
@@ -20,6 +21,11 @@ class StoredTile:
     lines: int
     points: int
     size: int
+
+    @property
+    def sums_inside(self) -> bool:
+        """Whether lines run along the summed axis."""
+        return True
 
     @property
     def width(self) -> int:
@@ -48,8 +54,11 @@ class StoredTile:
         """Bytes from the tile's start to the `step`-th group of `points` summed points."""
         return self.memory.start(*self.step_place(step, points))
 
-    def step_place(self, step: int, points: int) -> tuple[int, int]:
-        """The line, and the byte along it, at which that group of points begins."""
+    def step_place(
+        self, step: int, points: int, order: Sequence[tuple[str, int]] = ()
+    ) -> tuple[int, int]:
+        """The line, and the byte along it, at which that group of points begins; `order`: as other
+        tiles have it, of which this one has all."""
         return 0, step * points * self.size
 
     def free_offset(self, start: int) -> int:

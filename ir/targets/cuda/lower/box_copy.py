@@ -20,6 +20,7 @@ from ir.layout.expressions import (
     total,
     variable,
 )
+from ir.layout.instructions.descriptor import CHUNK
 from ir.layout.printing import summand, text
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.plans.tensor_plan import GROUP, Plan
@@ -27,7 +28,6 @@ from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.naming import text_name
 from ir.targets.cuda.text.writer import Writer
 
-CHUNK = 16  # bytes
 PROMOTION = 256  # as a tensor map has to say: copies by threads leave it to the L2 cache
 
 
@@ -40,9 +40,9 @@ class BoxCopy:
         self.dims, self.box = parameter.dims, parameter.box
         self.strides = (1, *(stride // operand.size for stride in parameter.strides))
         self.chunks = self.box[0] * operand.size // CHUNK
-        self.step = GROUP // self.chunks  # lines that all threads copy at once
         if not self.chunks or GROUP % self.chunks:
             raise Refusal("copy", f"{operand.spec.name}: lines of {self.box[0]} points")
+        self.step = GROUP // self.chunks  # lines that all threads copy at once
         problem = self._unaligned()
         if problem:
             raise Refusal("copy", f"{operand.spec.name}: {problem}")

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 
 from ir.layout.expressions import scaled, total, variable
 from ir.targets.cuda.build.products import Product
-from ir.targets.cuda.layouts.lanes import matrix_row, place, places_of_values
+from ir.targets.cuda.layouts.lanes import fragment_row, place, places_of_values
 from ir.targets.cuda.layouts.mma_operands import STEP, StageTile
-from ir.targets.cuda.layouts.placed import Step, ThreadValues
 from ir.targets.cuda.plans.mma_plan import COLUMNS, ROWS, MmaPlan
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.registers import Fragment
@@ -55,11 +54,9 @@ class Fragments:
         held = tile.read.operands[part]
         if tile.words:
             free, inner = place(held)
-        elif part == "b" and plan.column_blocks > 1:
-            two = ThreadValues(held.threads, (*held.values, Step(0, 2, COLUMNS)))
-            free, inner = matrix_row(two, tile.size * 8, 4, tile.transposed)
         else:
-            free, inner = matrix_row(held, tile.size * 8, 4 if part == "a" else 2, tile.transposed)
+            bits = tile.size * 8
+            free, inner = fragment_row(held, part, plan.column_blocks, bits, tile.transposed)
         warp, count = ("warp_row", rows) if part == "a" else ("warp_column", columns)
         size = plan.warp_rows if part == "a" else plan.warp_columns
         free = total(scaled(variable(warp, count), size), free)

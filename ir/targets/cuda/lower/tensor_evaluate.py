@@ -101,13 +101,9 @@ class TensorEvaluator(Evaluator):
             "_tb" if not b.sums_inside else ""
         )
         call = f"tw_wgmma_{plan.shape_of(product, columns)}_{forms}{transposed}"
-        summed, depth = [plan.tiles[axis] for axis in product.over], plan.step_of(product)
-        order = summed_in_block(plan, product)
-        steps = prod(summed) // depth
-        if not steps:
-            raise Refusal("walk", f"a block of {summed} points is less than {depth}")
+        depth, order = plan.step_of(product), summed_in_block(plan, product)
         a_names = self._stored_names(product) if stored else self._a_names(a)
-        for step in range(steps):
+        for step in range(self.steps_of(product)):
             first = keep if step == 0 else "1"
             b_at = shifted(b_name, b.step_offset(step, depth, order))
             for block in range(plan.row_blocks) if only is None else (only,):
@@ -118,6 +114,13 @@ class TensorEvaluator(Evaluator):
                     a_at = f"{words}[{block}][{step}]"
                 sums = f"{fragment.name}[{block if only is None else 0}]"
                 self.w.line(f"{call}({sums}, {a_at}, {b_at}, {first});")
+
+    def steps_of(self, product: Product) -> int:
+        """Instructions along the sum of one block."""
+        points, depth = [self.plan.tiles[axis] for axis in product.over], self.plan.step_of(product)
+        if prod(points) < depth:
+            raise Refusal("walk", f"a block of {points} points is less than {depth}")
+        return prod(points) // depth
 
     def _word_offset(self, step: int, depth: int) -> int:
         return self.plan.words.step_offset(step, depth)

@@ -39,7 +39,7 @@ from ir.targets.cuda.layouts.synthesised import (
     BlockLayouts,
     block_layouts,
     product_block,
-)  # fmt: skip
+)
 from ir.targets.cuda.layouts.synthesised import ROWS as ROWS
 from ir.targets.cuda.plans.forming import check_formed, source_tile
 from ir.targets.cuda.plans.sides import Side, side
