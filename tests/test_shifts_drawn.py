@@ -111,7 +111,7 @@ def _drawn(draw: st.DrawFn) -> Program:
     return pool.graph.program()
 
 
-@settings(max_examples=500)
+@settings(max_examples=275)
 @given(_drawn())
 def test_no_output_is_another_where_they_are_moved(program: Program) -> None:
     for position in unfelt(program):

@@ -175,8 +175,8 @@ class Accumulate:
     of them and of `values`, at the first iteration `values`; then `keep` runs.
 
     `values` are scalars of the states' types; `keep` reads the states, and nothing of `body`. The
-    states stay defined behind it. `body` writes nothing, so that iterations may be shared as long
-    as the order of merging is that of the loop.
+    states stay defined behind it. `body` writes nothing, and `keep` nothing that other iterations
+    touch, so that iterations may be shared as long as the order of merging is that of the loop.
     """
 
     variable: Name

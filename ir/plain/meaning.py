@@ -114,7 +114,8 @@ class _Memory:
 
 
 class _Shared:
-    """What the iterations of one `Spread` touch: none what another one writes."""
+    """What the iterations of one `Spread`, or of a fold whose states are kept, touch: none what
+    another one writes."""
 
     def __init__(self, names: set[str]) -> None:
         self.iteration = 0
@@ -306,7 +307,12 @@ class _Run:
             names = [Name(f"{state.name} after", state.dtype) for state in statement.states]
             self._merges[id(statement)] = names, merged(statement.merge, statement.states, names)
         right, after = self._merges[id(statement)]
+        shares = bool(statement.keep) and self.kernel.cooperative and self.shared is None
+        if shares:  # any thread may have an iteration
+            self.shared = _Shared(set(self.names))
         for number, place in enumerate(_order(statement.extent, statement.backward)):
+            if shares and self.shared:
+                self.shared.iteration = number
             with self.scope():
                 self.names[statement.variable.name] = place
                 with self.scope():
@@ -320,6 +326,8 @@ class _Run:
                 self.names.update((n.name, v) for n, v in zip(statement.states, found, strict=True))
                 self.block(statement.keep)
             self.names.update((n.name, v) for n, v in zip(statement.states, found, strict=True))
+        if shares:
+            self.shared = None
 
     # --- scalars ----------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ir.dtypes import dtype_of
 from ir.errors import ProgramError
@@ -17,6 +18,7 @@ from ir.plain.block import Block
 from ir.plain.code import (
     GROUP,
     THREAD,
+    Accumulate,
     Array,
     Call,
     Element,
@@ -28,7 +30,7 @@ from ir.plain.code import (
     Write,
 )
 from ir.plain.scalars import flat, index, plus, times
-from ir.plain.steps import Steps, steps_of
+from ir.plain.steps import Steps, alike, runs, steps_of
 from ir.plain.values import Given, Point, Values, refuse_behind
 from ir.program import Program
 from ir.ranges import integer_range, narrowest, state_ranges
@@ -56,19 +58,23 @@ def state_kernel(values: Values, group: list[int]) -> PlainKernel:
 
 
 def _is_scalar(program: Program, loop: Carried, steps: Steps) -> bool:
-    """Whether each state is one number at each point."""
-    return not any(steps.group(program.nodes[before].axes) for before, _ in loop.states)
+    """Whether each state is one number at each point, and a step has nothing that is more."""
+    positions = (
+        *(before for before, _ in loop.states),
+        *filter(partial(runs, program), steps.kept),
+    )
+    return not any(steps.group(program.nodes[position].axes) for position in positions)
 
 
 def _check_inside(program: Program, loop: Carried) -> None:
     """Raises ProgramError for what no step computes, and for what needs more than one step."""
     for position in sorted(loop.inside):
         op = program.nodes[position].op
-        if isinstance(op, Top | Scatter) or (isinstance(op, Fold) and op.keep):
+        if isinstance(op, Top | Scatter):
             axes = ", ".join(op.axes) if isinstance(op, Scatter) else op.axis
             raise ProgramError(
                 f"{program.name}: a step of a state along {loop.axis} holds a {op.name} over "
-                f"{axes}: in a step are sums, folds without prefixes, reads and what is elementwise"
+                f"{axes}: in a step are sums, folds, running values, reads and what is elementwise"
             )
     for position, node in enumerate(program.nodes):
         if position in loop.nodes or isinstance(node.op, Store):
@@ -180,6 +186,11 @@ class _Arrays(_Loop):
         for before, _ in self.loop.states:
             values.given[before] = self._element(before, self.arrays[before], old)
         for position in self.steps.kept:
+            if position in values.given:
+                continue  # a part of a fold
+            if runs(self.program, position):
+                self._run(step, position)
+                continue
             self._write(step, [_Made(position, position, self.arrays[position])], self.here)
             values.given[position] = self._element(position, self.arrays[position])
         self._advance(step, new)
@@ -189,6 +200,40 @@ class _Arrays(_Loop):
         for position in self.finals():
             self._store(self.block, position, self.points)
         return values.kernel(self.points, self.block, self.shared)
+
+    def _run(self, step: Block, first: int) -> None:
+        """A fold's running states, of all parts that are kept: along its axis by all threads, or
+        by one for each other point where these are many."""
+        node, extents = self.program.nodes[first], self.program.axes
+        op = node.op
+        assert isinstance(op, Fold)
+        parts = [p for p in self.steps.kept if alike(self.program, p, first)]
+
+        def run(block: Block, there: Point) -> None:
+            variable, body, keep = block.variable(op.axis), block.inner(), block.inner()
+            here = {**there, op.axis: variable}
+            made = tuple(self.values.value(body, arg, here) for arg in node.args)
+            names = self.values.names
+            states = tuple(Name(names.fresh("state"), self.values.dtype(a)) for a in node.args)
+            for position in parts:
+                part = self.program.nodes[position].op
+                assert isinstance(part, Fold)
+                where, array = self._index(position, here), self.arrays[position]
+                keep.add(Write(array.name, where, states[part.part]))
+            extent = extents[op.axis]
+            block.add(
+                Accumulate(
+                    variable, extent, op.backward, body.body, made, states, op.how, keep.body
+                )
+            )
+
+        others = [axis for axis in self.steps.group(node.axes) if axis != op.axis]
+        if self.shared and math.prod(extents[axis] for axis in others) < extents[op.axis]:
+            self.values.looped(step, others, self.here, run)
+        else:
+            self._spread(step, others, self.here, run)
+        for position in parts:
+            self.values.given[position] = self._element(position, self.arrays[position])
 
     def _half(self, step: Block, number: Scalar) -> Scalar:
         """Which of two arrays a step with this number finds states in."""

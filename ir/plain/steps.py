@@ -71,6 +71,20 @@ def independent(program: Program, loop: Carried) -> frozenset[str]:
     return frozenset(found)
 
 
+def runs(program: Program, position: int) -> bool:
+    """Whether a value is one of a fold's running ones."""
+    op = program.nodes[position].op
+    return isinstance(op, Fold) and op.keep
+
+
+def alike(program: Program, position: int, other: int) -> bool:
+    """Whether both are parts of one fold."""
+    one, two = program.nodes[position], program.nodes[other]
+    if not isinstance(one.op, Fold) or not isinstance(two.op, Fold):
+        return False
+    return (replace(one.op, part=0), one.args) == (replace(two.op, part=0), two.args)
+
+
 class _Evaluations:
     """How often a step evaluates each value, at which places, if nothing but `kept` is kept."""
 
@@ -112,11 +126,12 @@ class _Evaluations:
         once = {(_statements(self._group[p[0]])[0], *p[1:]) if p[0] in self._group else p: p
                 for p in places}  # fmt: skip
         often = sum(places[place] * self._points(place, node) for place in once.values())
-        if not isinstance(node.op, Read) and often > self._size(node):
+        running = runs(self.program, position)
+        if running or (not isinstance(node.op, Read) and often > self._size(node)):
             self.kept.append(position)
-            places = {(position,): self._size(node)}
+            places = {(self._first_alike(position),): self._size(node)}
         inner = {(*place, self._first_alike(position)): times for place, times in places.items()}
-        if isinstance(node.op, Contract | Reduce | Fold):
+        if isinstance(node.op, Contract | Reduce | Fold) and not running:
             over = (node.op.axis,) if isinstance(node.op, Fold) else node.op.over
             terms = math.prod(self.program.axes[axis] for axis in over)
             inner = {place: times * terms for place, times in inner.items()}
@@ -137,13 +152,8 @@ class _Evaluations:
         node = self.program.nodes[position]
         if not isinstance(node.op, Fold):
             return position
-        fold = replace(node.op, part=0)
-        return min(
-            place
-            for place in self.program.users(node.args[0])
-            if isinstance(op := self.program.nodes[place].op, Fold)
-            and (replace(op, part=0), self.program.nodes[place].args) == (fold, node.args)
-        )
+        users = self.program.users(node.args[0])
+        return min(place for place in users if alike(self.program, place, position))
 
     def _leaves(self, before: int, place: Place) -> bool:
         """Whether a read of a state, in what makes the same one, is of a point that stays."""

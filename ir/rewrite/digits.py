@@ -67,7 +67,7 @@ def digits(program: Program) -> Program:
     that is a sum of axes; the same one where no index is so made."""
     if not any(is_computed(program, position) for position in range(len(program.nodes))):
         return program
-    program = _plain(program)
+    program = plain(program)
     while (found := next(_apart(program), None)) is not None:
         program = found
     return program
@@ -105,7 +105,7 @@ def _apart(program: Program) -> Iterator[Program]:
         extent, free = program.axes[axis], {f"{axis}_part", f"{axis}_in"}.isdisjoint(program.axes)
         if free and 1 < count < extent and extent % count == 0:
             with suppress(ProgramError):
-                yield _plain(cut(program, axis, extent // count))
+                yield plain(cut(program, axis, extent // count))
 
 
 def _asked(program: Program, sums: Mapping[int, Sum]) -> Iterator[tuple[str, int]]:
@@ -214,7 +214,7 @@ def _left(value: Sum, divisor: int, function: str, extents: Mapping[str, int]) -
     return _Left(outside, times, rest, divisor)
 
 
-def _plain(program: Program) -> Program:
+def plain(program: Program) -> Program:
     """The program with sums of axes as such: added up anew, as terms where they are indices, and
     taken out of quotients and rests as far as they are multiples."""
     sums = _sums(program)

@@ -22,9 +22,19 @@ from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Reduce
+from ir.ops.scatter import Scatter
 from ir.ops.store import Store
 from ir.program import Node, Program
-from ir.rewrite import block_masks, diagonal, digits, keyed, narrowing, rereading, scanned
+from ir.rewrite import (
+    block_masks,
+    diagonal,
+    digits,
+    keyed,
+    landed,
+    narrowing,
+    rereading,
+    scanned,
+)
 from ir.rewrite.canonical import canonical
 from ir.rewrite.chunks import NAME, WHY, chunked
 from ir.rewrite.graft import copy_node, graft
@@ -42,6 +52,7 @@ NARROWED = 4  # forms of least work of which those with narrow products are look
 OFFERED = 4  # forms beside the program as written
 STEPPING = 16.0  # times as long that an operation takes where steps wait for each other
 GATHERED = 32  # operations that an index is which is computed for each element
+SENT = 64  # bytes that finding the order moves of each place that is sent to
 FOLDED = 4.0  # times as long that an operation takes on states of several numbers
 AGAIN = 4  # products of an operand's element from which what it is made of counts
 DIGITS = 6  # of a form's canonical hash, in its name
@@ -220,7 +231,7 @@ class _Search:
         if own or not (form.family or self.chunks):
             for name, node, program in chunked(form.program):
                 yield Step(name, node), True, program  # differences of sums up to two points
-        for whole in (keyed, scanned, rereading):
+        for whole in (keyed, landed, scanned, rereading):
             if (found := whole.rewritten(form.program)) is not None:
                 yield Step(whole.NAME, found[0]), False, found[1]
         yield from rewritten(form.program)
@@ -269,7 +280,7 @@ def reason_of(step: str) -> str:
         return f"{diagonal.WHY} ({diagonal.ROUNDING})"
     if step == block_masks.NAME:
         return f"{block_masks.WHY} ({block_masks.ROUNDING})"
-    for one in (digits, keyed, scanned, rereading, narrowing):
+    for one in (digits, keyed, landed, scanned, rereading, narrowing):
         if step == one.NAME:
             return f"{one.WHY} ({one.ROUNDING})"
     return next(f"{rule.why} ({rule.rounding})" for rule in RULES if rule.name == step)
@@ -338,6 +349,8 @@ def work_of(program: Program, rates: Rates) -> Work:
             # another sum reads what this one leaves
             size = volume(program.scope, node.axes) * dtype_of(node.dtype).bytes
             seconds += (4 if position in folded else 2) * size / rates.bytes
+        if isinstance(node.op, Scatter):
+            seconds += _sent(program, node, node.op) / rates.bytes
     seconds += _written_for_reads(program) / rates.bytes
     operands = {
         inner
@@ -348,6 +361,19 @@ def work_of(program: Program, rates: Rates) -> Work:
         for inner in _made_of(program, arg)
     }  # fmt: skip
     return Work(seconds, len(operands))
+
+
+def _sent(program: Program, node: Node, op: Scatter) -> int:
+    """Bytes of what is sent, there and back, and of finding the order in which it is."""
+    types = [program.nodes[arg].type for arg in node.args]
+    sent = {axis for axis in op.sources(types) if axis not in op.owned}
+    if not sent:
+        return 0
+    named = {axis for index in op.index for axis, _ in index.terms}
+    named |= {axis for tile in types[1:] for axis in tile.axes}
+    places = volume(program.scope, tuple(sent & named))
+    values = volume(program.scope, types[0].axes) * dtype_of(types[0].dtype).bytes
+    return SENT * places + 2 * values
 
 
 def _written_for_reads(program: Program) -> int:

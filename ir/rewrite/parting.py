@@ -15,10 +15,11 @@ from ir.errors import ProgramError
 from ir.ops.base import TensorSpec
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.read import Read
 from ir.ops.reduce import Contract, Reduce
 from ir.ops.store import Store
 from ir.program import Program
-from ir.rewrite.graft import copy_node
+from ir.rewrite.graft import copy_node, read_as
 from ir.rewrite.split import split
 from ir.tiles import Tile
 
@@ -47,6 +48,10 @@ def cut(program: Program, axis: str, parts: int) -> Program:
         elif isinstance(op, Load):
             index = tuple(_digits(one, axis, outer, inner, length) for one in op.index)
             made.append(graph.add(replace(op, index=index), *args))
+        elif isinstance(op, Read) and axis not in program.nodes[node.args[0]].axes:
+            index = tuple(_digits(one, axis, outer, inner, length) for one in op.index)
+            read = read_as(replace(op, index=index), program.nodes[node.args[0]].axes, args[0])
+            made.append(graph.add(read, *args))
         elif isinstance(op, Store):
             axes = _both(op.axes, axis, outer, inner)
             made.append(graph.add(replace(op, axes=axes), *args))

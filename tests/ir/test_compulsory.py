@@ -274,7 +274,7 @@ def _not_a_number(array: Any, place: int) -> Any:
 
 
 @given(programs())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=45, deadline=None)
 def test_what_counts_as_read_decides_a_result(program: Program) -> None:
     """Of random programs: no more is compulsory than what shows in the results if it is NaN."""
     inputs = random_inputs(program, np.random.default_rng(0))

@@ -61,7 +61,7 @@ def test_e4m3_numbers() -> None:
 
 
 @given(st.floats(-448, 448) | st.floats(-0.02, 0.02))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=165, deadline=None)
 def test_e4m3_rounds_to_the_nearest_and_ties_to_even(value: float) -> None:
     code = int(from_float(np.array([value]), "e4m3")[0])
     finite = np.delete(CODES, [0x7F, 0xFF])
@@ -172,7 +172,7 @@ def test_numbers_of_short_floats(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["e5m2", "e2m1", "e8m0"])
 @given(exponent=st.integers(-140, 140), part=st.integers(-64, 64), by=st.sampled_from((0, 1, -1)))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_short_floats_round_to_the_nearest(name: str, exponent: int, part: int, by: int) -> None:
     """Among them all numbers, what is half way between two, and what lies beside that."""
     value = float(np.ldexp(part / 32, exponent))
@@ -199,7 +199,7 @@ def test_what_has_no_room_in_short_floats() -> None:
 
 @pytest.mark.parametrize("name", ["i2", "i4", "u4", "i16", "u16", "u32"])
 @given(value=st.integers(-(2**40), 2**40), share=st.floats(-0.99, 0.99))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=55, deadline=None)
 def test_ranges_of_whole_numbers(name: str, value: int, share: float) -> None:
     """Integers keep their low bits; floats go to the nearest number on their way to 0."""
     bits, signed = int(name[1:]), name[0] == "i"

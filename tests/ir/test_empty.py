@@ -54,7 +54,7 @@ def mixture(g: Graph, m: int, n: int, k: int) -> None:
     g.output("factors", reduce("prod", b, j))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(SIZES, SIZES, SIZES)
 def test_sums_of_nothing_are_numpys(m: int, n: int, k: int) -> None:
     program = mixture.build(m=m, n=n, k=k)

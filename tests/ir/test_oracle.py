@@ -50,7 +50,7 @@ def _same(left: dict[str, Array], right: dict[str, Array]) -> None:
 
 
 @given(programs(), st.integers(1, 6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 def test_pieces_and_blocks_do_not_matter(program: Program, block: int) -> None:
     inputs = _inputs(program)
     whole = evaluate(program, inputs, block=100)
@@ -63,7 +63,7 @@ def test_pieces_and_blocks_do_not_matter(program: Program, block: int) -> None:
 
 
 @given(programs(), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 def test_restriction_selects(program: Program, random: Any) -> None:
     inputs = _inputs(program)
     whole = evaluate(program, inputs)
@@ -234,7 +234,7 @@ _AXES = st.permutations("abcd").flatmap(lambda p: st.integers(0, 4).map(lambda n
 
 
 @given(_AXES, _AXES, st.sets(st.sampled_from("abcd")), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_product_sum_is_einsum(
     left: tuple[str, ...], right: tuple[str, ...], over: set[str], whole: bool
 ) -> None:
@@ -300,7 +300,7 @@ def test_a_loop_may_be_asked_for_its_first_steps_alone() -> None:
 
 
 @given(st.lists(st.sampled_from(["row", "moved", "told", "both", "same"]), min_size=4, max_size=4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=55, deadline=None)
 def test_lookups_along_any_dimensions_are_indexing(ways: list[str]) -> None:
     """Rows of neighbours, some of them outside, and rows that a tile names, side by side or not."""
     g = Graph("lookup")

@@ -21,7 +21,7 @@ from tests.ir.programs import programs
 
 
 @given(programs())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=45, deadline=None)
 def test_every_program_round_trips(program: Program) -> None:
     text = to_text(program)
     again = parse(text)

@@ -203,7 +203,7 @@ def made_ahead(found: Ahead) -> TileKernel:
 
 
 @given(drawn=ahead())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=55, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 def test_every_operation_of_every_block_is_done_once(drawn: tuple[Ahead, int]) -> None:
     found, blocks = drawn
     body = found.order.body
@@ -218,7 +218,7 @@ def test_every_operation_of_every_block_is_done_once(drawn: tuple[Ahead, int]) -
 
 
 @given(drawn=ahead())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=55, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 def test_every_loop_means_its_body(drawn: tuple[Ahead, int]) -> None:
     found, blocks = drawn
     body, kernel = found.order.body, made_ahead(found)

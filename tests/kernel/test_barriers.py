@@ -78,13 +78,13 @@ def looped(draw: st.DrawFn) -> Order:
 
 
 @given(order=looped())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=55, deadline=None)
 def test_every_loop_means_its_body(order: Order) -> None:
     verify_barriers(order, barriers(order))
 
 
 @given(order=looped(), data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=55, deadline=None)
 def test_nothing_is_left_out_or_laxer(order: Order, data: st.DataObject) -> None:
     found = barriers(order)
     assume(found)

@@ -82,7 +82,7 @@ def bodies(draw: st.DrawFn) -> Body:
 
 
 @given(body=bodies(), depth=st.integers(1, 2))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_every_order_means_its_body(body: Body, depth: int) -> None:
     found = orders(body, depth)
     assert found[0].depth == 0
@@ -93,7 +93,7 @@ def test_every_order_means_its_body(body: Body, depth: int) -> None:
 
 
 @given(body=bodies())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=55, deadline=None)
 def test_no_wait_is_stricter_than_it_must_be(body: Body) -> None:
     for order in orders(body):
         whole = synchronised(order)

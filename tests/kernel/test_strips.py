@@ -71,14 +71,14 @@ def strips(draw: st.DrawFn) -> Strip:
 
 
 @given(strip=strips())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=55, deadline=None)
 def test_every_strip_means_its_pieces(strip: Strip) -> None:
     verify_strip(strip)
     assert strip.through or not strip.pending
 
 
 @given(strip=strips(), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 def test_nothing_is_laxer_or_freed_sooner(strip: Strip, data: st.DataObject) -> None:
     strip = replace(strip, through=True)
     assert strip.end == (None, None) or not any("words" in v for v, _ in strip.body.places)

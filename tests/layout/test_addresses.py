@@ -55,14 +55,14 @@ def holds(value: Expression, wanted: np.ndarray, points: dict[str, np.ndarray]) 
     assert not (wanted & ~value.bits).any()
 
 
-@settings(max_examples=300)
+@settings(max_examples=165)
 @given(st.one_of(layouts(), power_layouts(), ordered()))
 def test_an_index_is_a_variable(layout: Layout) -> None:
     points = grid(layout.size)
     holds(address(layout, variable("t", layout.size)), layout.offsets(), points)
 
 
-@settings(max_examples=300)
+@settings(max_examples=165)
 @given(
     st.one_of(power_layouts(), ordered()),
     st.integers(0, 4), st.integers(0, 6), st.integers(-5, 5), st.integers(0, 40),
@@ -81,7 +81,7 @@ def test_threads_and_values_through_a_swizzle(
     holds(address(composed, *places), composed.at(index), points)
 
 
-@settings(max_examples=300)
+@settings(max_examples=165)
 @given(ordered(), st.integers(1, 9), st.integers(1, 9))
 def test_indices_made_of_two_variables(layout: Layout, inner: int, step: int) -> None:
     """Indices beyond the size go on along the last mode, as they do in layouts."""
@@ -98,7 +98,7 @@ OPERATIONS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=400)
+@settings(max_examples=220)
 @given(OPERATIONS, st.sampled_from([(8, 4, 3), (32, 3, 2), (7, 5, 4), (16, 16, 1)]))
 def test_any_expression_is_what_was_built(
     steps: list[tuple[str, int, int]], extents: tuple[int, int, int]

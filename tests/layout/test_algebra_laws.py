@@ -26,7 +26,7 @@ from ir.layout.layout import Layout, concat
 from tests.layout.random_layouts import POWERS, attempt, layouts, ordered, power_layouts
 
 L = Layout.parse
-many = settings(max_examples=120)
+many = settings(max_examples=65)
 
 
 @many

@@ -45,7 +45,7 @@ def addresses_of(bases: Iterable[int]) -> NDArray[np.int64]:
     return found
 
 
-@settings(max_examples=600)
+@settings(max_examples=330)
 @given(warp_accesses())
 def test_rank_formula_equals_counting(access: tuple[tuple[int, ...], int]) -> None:
     bases, width = access

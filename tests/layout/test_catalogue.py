@@ -125,7 +125,7 @@ def answered(gemm: Gemm) -> tuple[TileProgram, dict[str, Any]] | LayoutError:
         return refusal
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=35, deadline=None, derandomize=True)
 @given(GEMMS)
 def test_any_product_is_right_or_refused_with_numbers(gemm: Gemm) -> None:
     """What the catalogue does not name is computed rightly too, or refused with a reason."""

@@ -76,7 +76,7 @@ def findings(program: TileProgram, solution: Solution) -> list[str]:
     return [str(one) for one in report.findings if one.kind is not Kind.CONFLICTS]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from([softmax, normalisation]),
     st.integers(1, 5),

@@ -57,7 +57,7 @@ def cases(draw: st.DrawFn) -> tuple[str, str, str, dict[str, int]]:
     return merge, dtype, order, {axis: draw(EXTENTS) for axis in order}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(cases(), st.booleans(), st.booleans(), st.integers(0, 9))
 def test_every_merge(
     case: tuple[str, str, str, dict[str, int]], keep: bool, backward: bool, seed: int

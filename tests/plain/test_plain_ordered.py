@@ -32,7 +32,7 @@ def found(program: Program, x: Array, where: Array, seed: int = 0) -> Array:
     return meanings(plain_kernels(program, ORDERED), inputs, seed)["o"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from(("sum", "max", "min", "or")),
     st.sampled_from(TYPES),
@@ -112,7 +112,7 @@ def test_rows_of_two_axes_and_places_told_by_owned_ones() -> None:
     assert np.array_equal(got, meaning(plain_kernel(program), {"x": values})["y"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(st.integers(1, 40), st.data())
 def test_how_many_precede(most: int, data: st.DataObject) -> None:
     """Evaluated as statements are: no place outside is looked at."""

@@ -66,7 +66,7 @@ def same(program: Program, ways: Ways, inputs: dict[str, Array], seed: int = 0) 
         assert moved_bytes(kernel) >= 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(
     st.sampled_from(("sum", "max", "min", "or")),
     st.sampled_from(TYPES),
@@ -86,7 +86,7 @@ def test_a_scatter_however_it_is_cut(
         assert bounds.judge(meanings(plain_kernels(program, ways), inputs)[name]).right
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from(("sum", "max", "min", "or")),
     st.sampled_from(TYPES),
@@ -106,7 +106,7 @@ def test_all_at_once(
     same(program, replace(ways, shared=True), drawn(program, dtype, seed), seed % 5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from(("sum", "max", "min", "or")),
     st.sampled_from(TYPES),
@@ -236,7 +236,7 @@ def folded(number: int, shape: tuple[int, int, int], along: str, keep: bool, bac
     return g.program()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(
     st.integers(0, len(MERGES) - 1),
     st.sampled_from(((1, 1, 1), (2, 7, 3), (1, 10, 4), (5, 1, 2), (1, 1, 11))),
@@ -282,7 +282,7 @@ def test_neighbours_are_read_one_after_the_other() -> None:
 # --- tops -----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @example((2, 7), 2, "f32", False, 3, 0)  # the last piece is shorter than what is held
 @given(
     st.sampled_from(((1, 1), (2, 7), (1, 12), (3, 11))),

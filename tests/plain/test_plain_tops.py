@@ -26,7 +26,7 @@ from tests.plain.judge import judge
 # --- top ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from((1, 2, 3, 5, 8)),
     st.integers(1, 8),
@@ -41,7 +41,7 @@ def test_ties_and_nan(
     check_ties_and_nan(extent, ranks, dtype, least, order, seed)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from((1, 2, 3, 5, 8, 13)),
     st.integers(1, 13),
@@ -125,7 +125,7 @@ def test_only_values_or_only_places() -> None:
 # --- scatter --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from(("sum", "max", "min", "or")),
     st.sampled_from(("f32", "f64", "bf16", "i32", "i64", "bool")),

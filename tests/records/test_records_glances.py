@@ -44,7 +44,7 @@ def made(number: int, trial: tuple[int, str, str, int, bool]) -> Record:
 
 
 @given(TRIALS, st.sampled_from([1, 2, 5, 64]))
-@settings(deadline=None, max_examples=90)
+@settings(deadline=None, max_examples=50)
 def test_it_is_that_of_all(trials: list[tuple[int, str, str, int, bool]], some: int) -> None:
     """Also where few of the fastest are read first."""
     records = [made(number, trial) for number, trial in enumerate(trials)]

@@ -64,7 +64,7 @@ def test_export_takes_a_selection(full: Store, tmp_path: Path, record: Make) -> 
 
 @given(st.data())
 @settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=45, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_any_flipped_or_missing_byte_is_refused(export: Path, data: st.DataObject) -> None:
     whole = export.read_bytes()

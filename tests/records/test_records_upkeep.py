@@ -230,7 +230,7 @@ VALUES = st.one_of(
 @given(
     st.lists(st.tuples(VALUES, VALUES, VALUES), max_size=30), st.sampled_from((512, 4096, 65536))
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_pages_hold_the_rows_that_sqlite_finds(rows: list[tuple[Value, ...]], size: int) -> None:
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "any.db"

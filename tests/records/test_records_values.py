@@ -60,7 +60,7 @@ def records(draw: st.DrawFn) -> Record:
 
 
 @given(records())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 def test_json_round_trip_is_exact(record: Record) -> None:
     back = Record.from_json(record.to_json())
     assert back == record
@@ -68,7 +68,7 @@ def test_json_round_trip_is_exact(record: Record) -> None:
 
 
 @given(st.lists(records(), max_size=4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_store_round_trip_is_exact(batch: list[Record]) -> None:
     with Store(":memory:") as store:
         store.add_all(batch)

@@ -197,7 +197,7 @@ def drawn_tile(g: Graph, draw: Callable[..., Any], tensors: dict[str, Tile], dep
     return apply(draw(st.sampled_from(FUNCTIONS)), *parts)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(st.data())
 def test_an_interval_holds_every_value_of_its_block(data: st.DataObject) -> None:
     g = Graph("drawn")

@@ -161,7 +161,7 @@ def indices(draw: st.DrawFn) -> Program:
     return g.program()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(indices())
 def test_drawn_indices(program: Program) -> None:
     same(program, digits(program))

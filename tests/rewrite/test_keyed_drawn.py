@@ -55,7 +55,7 @@ def _folds(program: Program) -> int:
 
 @pytest.mark.parametrize("kind", ENDS)
 @pytest.mark.parametrize("dtype", DTYPES)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(data=st.data(), columns=st.integers(1, 9))
 def test_places_and_values_of_any_bits(
     kind: str, dtype: str, data: st.DataObject, columns: int

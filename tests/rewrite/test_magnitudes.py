@@ -121,7 +121,7 @@ def finite_or_nan(arrays: Arrays) -> Arrays:
     program=chains(keep=False), size=st.sampled_from(SIZES), block=st.integers(1, 9),
     kind=st.sampled_from((None, "nan", "zero")), seed=st.integers(0, 99),
 )  # fmt: skip
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_drawn_chains(
     program: Program, size: float, block: int, kind: str | None, seed: int
 ) -> None:

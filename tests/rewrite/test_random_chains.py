@@ -21,7 +21,7 @@ def agree(found: dict[str, Array], plain: dict[str, Array]) -> None:
 
 
 @given(program=chains(), block=st.integers(1, 18), seed=st.integers(0, 99))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=65, deadline=None)
 def test_carried(program: Program, block: int, seed: int) -> None:
     assert why_not(program) == {}
     streamed = stream(program)
@@ -32,7 +32,7 @@ def test_carried(program: Program, block: int, seed: int) -> None:
 
 
 @given(program=chains(keep=False), data=st.data(), seed=st.integers(0, 99))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_split(program: Program, data: st.DataObject, seed: int) -> None:
     """Into parts that need not be equal, and may be empty."""
     parted = split(program, "k", data.draw(st.integers(2, program.axes["k"])))

@@ -110,7 +110,7 @@ def shifts(draw: st.DrawFn) -> Program:
     return g.program()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(shifts())
 def test_drawn_reads(program: Program) -> None:
     while (found := rewritten(program)) is not None:

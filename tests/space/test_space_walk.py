@@ -45,7 +45,7 @@ def spaces(draw: st.DrawFn) -> Space:
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(spaces(), SEEDS)
 def test_samples_are_legal_and_round_trip(space: Space, seed: int) -> None:
     rows = space.sample(np.random.default_rng(seed), 40)
@@ -58,7 +58,7 @@ def test_samples_are_legal_and_round_trip(space: Space, seed: int) -> None:
         assert space.refusal(schedule) is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(spaces(), SEEDS, st.floats(1, 6))
 def test_variation_stays_in_the_domain_and_obeys_pins(
     space: Space, seed: int, strength: float

@@ -85,7 +85,7 @@ def _texts(**arguments: object) -> list[str]:
     program = capped.build(q=256, k=512, d=64, **arguments)
     return [
         BACKEND.lower(program, schedule, HARDWARE).text("cuda").split("//@ kernel")[1]
-        for schedule in drawn(program, 0, 4, 4)
+        for schedule in drawn(program, 0, 2, 2)
         if RESIDENCE not in dict(schedule.values)  # others have scores in memory
     ]
 
@@ -112,7 +112,7 @@ def test_how_far_a_tangent_in_an_exponent_is_off() -> None:
 
 CAPPED = [
     pytest.param(
-        cap, dtype, *flags, marks=pytest.mark.long if cap != 30.0 and not any(flags) else ()
+        cap, dtype, *flags, marks=pytest.mark.long if cap != 30.0 and sum(flags) != 1 else ()
     )
     for cap, dtype in ((30.0, "bf16"), (900.0, "f16"), (-30.0, "bf16"))
     for flags in ((False, False), (False, True), (True, False), (True, True))

@@ -51,7 +51,7 @@ def shares(draw: st.DrawFn) -> tuple[Share, ...]:
 
 
 @given(shares())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 def test_a_blocked_frame_holds_every_point_once(given_shares: tuple[Share, ...]) -> None:
     frame = blocked(given_shares)
     axes = tuple(share.axis for share in given_shares)
@@ -64,7 +64,7 @@ def test_a_blocked_frame_holds_every_point_once(given_shares: tuple[Share, ...])
 
 
 @given(shares())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 def test_no_thread_digit_reaches_over_a_warp(given_shares: tuple[Share, ...]) -> None:
     for weight, digit in blocked(given_shares).weights():
         assert weight >= WARP or weight * digit.size <= WARP
@@ -179,7 +179,7 @@ def test_frames_of_drawn_plans_are_wgmma_accumulators(number: int) -> None:
 
 
 @given(shares(), st.sampled_from(["bf16", "f32", "u8"]), st.integers(1, 96), st.integers(0, 9))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=45, deadline=None)
 def test_vectors_are_neighbours_and_aligned(
     given_shares: tuple[Share, ...], dtype: str, extent: int, constant: int
 ) -> None:

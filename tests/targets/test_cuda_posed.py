@@ -21,7 +21,7 @@ SIZES = st.lists(st.sampled_from([2, 4]), min_size=1, max_size=4)
 
 
 @given(SIZES, st.lists(st.booleans(), min_size=4, max_size=4), st.sampled_from([1, 3]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 def test_all_parts_of_a_result_meet(sizes: list[int], gone: list[bool], groups: int) -> None:
     """Every thread ends with the sum of those that differ from it along what is summed alone."""
     sizes = [*sizes, *([groups] if np.prod(sizes) % 32 == 0 else [])]
@@ -94,7 +94,7 @@ def test_threads_copy_pieces_one_after_another(
     st.lists(st.tuples(st.sampled_from([2, 4, 8]), st.integers(0, 24)), max_size=3),
     st.sampled_from([1, 2, 4, 8, 16]),
 )  # fmt: skip
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=45, deadline=None)
 def test_neighbours_are_as_many_as_are_aligned(
     dtype: str, first: int, threads: list[tuple[int, int]], alignment: int
 ) -> None:

@@ -12,18 +12,23 @@ from ir import (
     carry,
     cast,
     contract,
+    cumulative,
     exp,
     log,
     maximum,
+    minimum,
     now,
     operator,
     prior,
+    recur,
     reduce,
     relu,
     rsqrt,
+    scan,
     where,
 )
 from ir.builder import Operator
+from ir.values import indices
 
 
 @operator
@@ -179,6 +184,31 @@ def entropy(g: Graph, m: int, v: int, d: int, dtype: str) -> None:
     g.output("L", total - contract(x, w[label, k], over=k))
 
 
+@operator
+def edit_distance(g: Graph, b: int, n: int, m: int) -> None:
+    """Distances of pairs of strings: each row's minima run along it."""
+    i, t, j = g.axes(b=b, t=n, j=m + 1)
+    x = g.tensor("X", (b, n), "u8", values=indices(4))
+    y = g.tensor("Y", (b, m), "u8", values=indices(4), fill=255)
+    before = g.state(t, (i, j), g.iota(j))
+    changed = where(x[i, t] == y[i, j - 1], g.constant(0, "i32"), 1)
+    best = minimum(before.at(j=j - 1, fill=1 << 20) + changed, before + 1)
+    best = where(g.iota(j) == 0, g.iota(t) + 1, best) - g.iota(j)
+    g.output("D", recur(before, cumulative("min", best, j) + g.iota(j)), "i32", (i, j))
+
+
+@operator
+def running_states(g: Graph, steps: int, rows: int, n: int) -> None:
+    """What runs along each row of a state, of two kinds and from both ends, makes the next."""
+    t, r, j = g.axes(t=steps, r=rows, j=n)
+    state = g.state(t, (r, j), g.input("X", (r, j), "f32"))
+    largest, total = scan(lambda a, b: (maximum(a[0], b[0]), a[1] + b[1]), (state, state * 0.5), j)
+    rest = cumulative("sum", state, j, backward=True)
+    turned = state.at(r=(g.iota(r) + 1) % rows)
+    after = 0.5 * state - 0.1 * largest + (total + rest) * (0.1 / n) + 0.01 * turned
+    g.output("Y", recur(state, after), "f32", (r, j))
+
+
 SMALL: tuple[tuple[Operator, dict[str, Any]], ...] = (
     (gram, {"m": 29, "k": 16, "dtype": "f32"}),
     (gram, {"m": 64, "k": 64, "dtype": "bf16"}),
@@ -197,5 +227,8 @@ SMALL: tuple[tuple[Operator, dict[str, Any]], ...] = (
     (wide_integers, {"m": 23, "n": 19, "k": 31}),
     (residual_convolution, {"n": 8, "c": 16, "dtype": "f16"}),
     (entropy, {"m": 20, "v": 64, "d": 32, "dtype": "bf16"}),
+    (edit_distance, {"b": 3, "n": 6, "m": 70}),
+    (running_states, {"steps": 3, "rows": 3, "n": 75}),
+    (running_states, {"steps": 3, "rows": 40, "n": 9}),
 )
 NAMES = tuple(f"{number}-{one.name}" for number, (one, _) in enumerate(SMALL))

@@ -413,6 +413,18 @@ def _rebuild(
         used.add(here)
         if here not in known:
             pending.extend(program.nodes[here].args)
+    read = tuple(known[here] for here in sorted(used) if here in known)
+    return _part(program, name, tuple(sorted(used)), read, tuple(stores), tuple(cuts))
+
+
+@lru_cache(maxsize=1024)
+def _part(
+    program: Program, name: str, used: tuple[int, ...], read: tuple[Cut, ...],
+    stores: tuple[int, ...], cuts: tuple[Cut, ...],
+) -> Program:  # fmt: skip
+    """Of the nodes that are `used`, those read from memory and the others: ways to cut a program
+    have parts in common."""
+    known = {cut.node: cut for cut in read}
     specs = {spec.name: spec for spec in program.tensors}
     axes: set[str] = set()
     tensors: dict[str, TensorSpec] = {}
@@ -435,7 +447,7 @@ def _rebuild(
     extents = {axis: extent for axis, extent in program.extents if axis in axes}
     graph = Graph.like(name, extents, tuple(tensors.values()), ())
     made: dict[int, Tile] = {}
-    for here in sorted(used):
+    for here in used:
         if here in known:
             index = tuple(Index(((axis, 1),)) for axis in known[here].axes)
             made[here] = graph.add(Load(known[here].spec.name, index))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir.dtypes import dtype_of
+from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.space import Columns
 from ir.stages import is_reduction, reduced_axes
@@ -44,10 +45,12 @@ from ir.targets.cuda.space.block_options import (
 )
 from ir.targets.cuda.space.block_rules import REGISTERS as ALL_REGISTERS
 from ir.targets.cuda.space.block_rules import RESERVED, OptionRules
+from ir.targets.cuda.space.gathers import SECTOR
 from ir.targets.cuda.space.reads import Group
+from ir.targets.cuda.text.passes import find_passes, needed
 
 Array = NDArray[np.float64]
-SECTOR = 32  # bytes that memory gives at least
+
 SHUFFLES_PER_CLOCK = 32.0
 SPILT = 4.0  # times as long that it takes to issue what does not fit the registers
 BUSY_WARPS = 12.0  # with which a processor issues what it can
@@ -94,7 +97,9 @@ class BlockCosts:
         blocks, trips = self._shares(columns, whole, steps)
         resident = self._resident(columns, threads, held)
         waves = blocks / resident / self.hardware["sms"]
-        moved = self._moved(columns, tiles, own)
+        moved = self._moved(columns, tiles, own) + self._read_again(
+            columns, tiles, blocks, resident
+        )
         asked = np.clip(self.kernel.reads.bytes(columns) / ASKED_BYTES, 1.0, 8.0)
         share = blocks / self.hardware["sms"]
         together = np.minimum(resident, np.ceil(share))  # blocks of a processor at a time
@@ -229,7 +234,7 @@ class BlockCosts:
         for group in self.kernel.reads.groups:
             size = dtype_of(group.first.dtype).bytes
             steps = [(abs(c), a) for d in group.first.dimensions[-1:] for a, c in d.terms]
-            step, last = min(steps, key=lambda one: one[0], default=(SECTOR, ""))
+            step, last = min(steps, key=lambda one: one[0], default=(int(SECTOR), ""))
             near = step * size < SECTOR
             found.append(_Moved(group, group.axes, last if near else "", step, size))
         for node in self.program.nodes:
@@ -243,9 +248,15 @@ class BlockCosts:
         axes = self.program.axes
         total = np.zeros(columns.rows)
         lanes = self.kernel.name("lanes")
+        known = set[str]()  # tensors that are read at computed indices
         for one in self._accesses:
             again = _product([np.ceil(axes[a] / tiles[a]) for a in axes if a not in one.axes],
                              columns.rows)  # fmt: skip
+            if one.group is not None and one.group.apart:
+                here = self._computed(columns, one.group, tiles, own, one.group.tensor in known)
+                total = total + here * np.minimum(again, 64.0)
+                known.add(one.group.tensor)
+                continue
             volume = np.full(columns.rows, float(prod(axes[a] for a in one.axes)) * one.size)
             if one.group is not None:
                 volume = self._touched(one.group, tiles, volume / one.size) * one.size
@@ -256,6 +267,66 @@ class BlockCosts:
             waste = np.clip(SECTOR / np.maximum(run * one.size, 1.0), 1.0, SECTOR / one.size)
             total = total + volume * waste * np.minimum(again, 64.0)
         return total
+
+    def _computed(
+        self, columns: Columns, group: Group, tiles: dict[str, Array], own: dict[str, Array],
+        known: bool,
+    ) -> Array:  # fmt: skip
+        """Bytes of loads at indices that are computed of coordinates: of a tensor that is not
+        known yet all that it has once, what else is touched of L2."""
+        size, apart = dtype_of(group.first.dtype).bytes, group.apart or {}
+        last = min(apart, key=lambda axis: apart[axis] or SECTOR)
+        along = array_of(columns.is_(self.kernel.name("lanes"), last))
+        step = apart[last] or size
+        run = step * np.where(along > 0, tiles[last], own[last])
+        each = min(step, size) * np.clip(SECTOR / np.maximum(run, 1.0), 1.0, SECTOR / size)
+        points = float(prod(self.program.axes[axis] for axis in group.axes))
+        touched = points * len(group.accesses) * each
+        once = size * float(prod(d.extent for d in group.first.dimensions))
+        first = 0.0 if known else np.minimum(touched, once)
+        return np.asarray(first + L2_SHARE * (touched - first))
+
+    def _read_again(
+        self, columns: Columns, tiles: dict[str, Array], blocks: Array, resident: Array
+    ) -> Array:
+        """Bytes of what later passes over walked axes read again, which are a part of one where L2
+        has what all blocks are at."""
+        axes, total = self.program.axes, np.zeros(columns.rows)
+        under_way = np.minimum(blocks, resident * self.hardware["sms"])
+        for looped, times in self._passes.items():
+            walked = np.ones(columns.rows, dtype=bool)
+            for axis in self.kernel.shape.reduced:
+                walked = walked & ((tiles[axis] < axes[axis]) == (axis in looped))
+            if not walked.any():
+                continue
+            once, held = np.zeros(columns.rows), np.zeros(columns.rows)
+            for group in self.kernel.reads.groups:
+                again = times.get(group.tensor, 1) - 1
+                if again > 0 and looped & {*group.axes}:
+                    size = dtype_of(group.first.dtype).bytes
+                    once += again * size * prod(axes[a] for a in group.axes)
+                    own = [array_of(axes[a]) if a in looped else tiles[a] for a in group.axes]
+                    held += size * _product(own, columns.rows)
+            near = held * under_way < self.hardware["l2_bytes"]
+            total += np.where(walked, once * np.where(near, L2_SHARE, 1.0), 0.0)
+        return total
+
+    @cached_property
+    def _passes(self) -> dict[frozenset[str], dict[str, int]]:
+        """Of axes that may be walked together: in how many passes each tensor is read."""
+        found: dict[frozenset[str], dict[str, int]] = {}
+        for looped in self.kernel.shape.loops:
+            program = self.kernel.shape.streamed(looped)
+            behind = frozenset(n for n, node in enumerate(program.nodes) if is_reduction(node))
+            times: dict[str, int] = {}
+            for one in find_passes(program, looped).passes:
+                nodes = needed(program, (*one.reductions, *one.stores), behind)
+                read = {op.tensor for n in nodes if isinstance(op := program.nodes[n].op, Load)}
+                for tensor in read:
+                    times[tensor] = times.get(tensor, 0) + 1
+            if max(times.values(), default=1) > 1:
+                found[looped] = times
+        return found
 
     def _touched(self, group: Group, tiles: dict[str, Array], points: Array) -> Array:
         """Elements of a tensor that all blocks touch, those that a neighbour has in L2 as a part of

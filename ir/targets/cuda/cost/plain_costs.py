@@ -35,6 +35,7 @@ from ir.plain.scaled import scaled_of
 from ir.plain.strides import Walk, elements, extent_of, statements_of, steps_of
 from ir.schedule import Value
 from ir.targets.cuda.cost.product_costs import ProductCosts
+from ir.targets.cuda.cost.touched import touched_bytes
 from ir.targets.cuda.plain.plain_held import waits_of
 from ir.targets.cuda.plain.plain_products import Tile
 from ir.targets.cuda.plain.plain_shape import loops_of_registers
@@ -55,7 +56,6 @@ from ir.targets.cuda.space.plain import (
     PlainCudaKernel,
     tile_of,
 )
-from ir.targets.cuda.space.plain_cuts import spec_bytes
 
 Array = NDArray[np.float64]
 Table = dict[str, Array]
@@ -171,7 +171,7 @@ class PlainCosts:
         busy = np.minimum(np.minimum(blocks * threads / 1024.0, blocks) / sms, 1.0)
         if not step.folds:  # whose threads have many words under way each
             busy = np.minimum(busy, np.maximum(resident * threads / 1024.0, _FEW))
-        moved = _share(step) * sum(map(spec_bytes, step.plain.tensors))
+        moved = _share(step) * touched_bytes(step.plain, step.points)
         traffic = np.full(len(threads), moved / MEMORY_BYTES_PER_CLOCK / sms)
         issued = self._issued(step, ways, how, grouped)
         issued = issued + (step.points * products.issued if products else 0.0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ir.kernel.turns import FREE, ISSUED
 from ir.schedule import Value
+from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
@@ -85,6 +86,7 @@ class Seeds:
                     for n in (64, 128)
                     for cluster in ("1x1", "2x1", "4x1")
                 ]
+            rows = self._whole(False) + self._whole(True) + rows
             if self.kernel.roles.folded:
                 rows = self._folded(rows)
             rows = [one for row in rows for one in self._batches(row)]
@@ -136,6 +138,27 @@ class Seeds:
         shared = [self.plain(128, 128, 2, 6, c, "rows8") for c in ("2x1", "1x2", "2x2")]
         shared += [self.plain(256, 128, 2, 4, c, "columns8") for c in ("2x1", "1x2")]
         return [values | order for values in shared + rows for order in self._orders()]
+
+    def _whole(self, swap: bool) -> list[dict[str, Value]]:
+        """Tiles of all columns, where results are combined along these."""
+        roles, program = self.kernel.swapped if swap else self.kernel.roles, self.kernel.program
+        if roles is None or len(roles.columns) > 1:
+            return []
+        products = {product.position for product in roles.products}
+        combined = {
+            axis
+            for position, node in enumerate(program.nodes)
+            if is_reduction(node) and position not in products
+            for axis in reduced_axes(node)
+        }
+        wide = -(-volume(program, roles.columns) // 8) * 8 * len(roles.outer)
+        if not combined & {*roles.columns} or wide > WIDEST:
+            return []
+        return [
+            self.plain(rows, wide, consumers, 6, cluster, "rows", swap)
+            for rows, consumers in ((128, 2), (64, 1), (192, 3))
+            for cluster in ("1x1", "2x1")
+        ]
 
     def _waves(self, swap: bool) -> list[dict[str, Value]]:
         """Tiles that fill whole waves of this card's processors, where the usual ones do not."""

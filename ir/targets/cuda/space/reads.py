@@ -4,7 +4,7 @@ window is read, and the bytes that they take of L1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -20,6 +20,7 @@ from ir.ops.load import Load
 from ir.targets.cuda.layouts.access import Access, load_access
 from ir.targets.cuda.layouts.windows import alike
 from ir.targets.cuda.space.block_options import AHEAD
+from ir.targets.cuda.space.gathers import SECTOR, apart
 
 if TYPE_CHECKING:
     from ir.targets.cuda.space.block import BlockKernel
@@ -32,11 +33,14 @@ LEAST = 4  # bytes of a lane's access, whatever it takes
 
 @dataclass(frozen=True)
 class Group:
-    """Loads that are alike."""
+    """Loads of a tensor that are alike. `apart`: bytes between what neighbours along axes read at
+    computed indices; None at plain ones, and where an index is data."""
 
     number: int
+    tensor: str
     axes: tuple[str, ...]
     accesses: tuple[Access, ...]
+    apart: Mapping[str, float] | None = None
 
     @property
     def first(self) -> Access:
@@ -64,7 +68,10 @@ class Reads:
             accesses = tuple(
                 a.joined if op.fill is None else a for a, op in zip(own, ops, strict=True)
             )
-            found.append(Group(number, nodes[group[0]].axes, accesses))
+            steps = None
+            if not accesses[0].plain:
+                steps = apart(self.program, group[0], dtype_of(accesses[0].dtype).bytes)
+            found.append(Group(number, ops[0].tensor, nodes[group[0]].axes, accesses, steps))
         return tuple(found)
 
     @cached_property
@@ -192,7 +199,8 @@ class Reads:
             here = columns.is_(name("lanes"), lane)
             vector = np.asarray(columns[name("vector")], dtype=np.float64)
             step = abs(group.first.stride(lane)) * vector * size
-            if any(d.gather is not None for d in group.first.dimensions):
-                step = np.maximum(step, 32.0)
+            if not group.first.plain:
+                near = (group.apart or {}).get(lane, 0.0) * vector
+                step = near if group.apart is not None else np.maximum(step, SECTOR)
             found = np.where(here, np.clip(step, LEAST, LINE), found)
         return found

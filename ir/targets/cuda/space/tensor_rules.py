@@ -343,10 +343,12 @@ class TensorRules(FormedRules):
         return max(ROWS * dtype_of(node.dtype).bytes for node in stores) // LINE
 
     def _output_transposed(self, roles: Roles) -> bool:
-        for node in self.program.nodes:
-            if isinstance(node.op, Store):
-                return node.op.axes[-1] in roles.rows
-        return False
+        """Whether the outputs over rows and columns are contiguous along the rows."""
+        wide = {*roles.rows, *roles.columns}
+        return any(
+            wide <= {*store.axes} and store.axes[-1] in roles.rows
+            for _, store in self.program.stores()
+        )
 
     def _shared_fits(self, columns: Columns) -> Any:
         return self._bytes(columns) + RESERVED <= self.hardware["shared_bytes"]
