@@ -15,7 +15,7 @@ from ir.errors import ProgramError
 from ir.ops.base import TensorSpec
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
-from ir.ops.read import Read
+from ir.ops.read import Read, is_itself
 from ir.ops.reduce import Contract, Reduce
 from ir.ops.store import Store
 from ir.program import Program
@@ -48,10 +48,9 @@ def cut(program: Program, axis: str, parts: int) -> Program:
         elif isinstance(op, Load):
             index = tuple(_digits(one, axis, outer, inner, length) for one in op.index)
             made.append(graph.add(replace(op, index=index), *args))
-        elif isinstance(op, Read) and axis not in program.nodes[node.args[0]].axes:
-            index = tuple(_digits(one, axis, outer, inner, length) for one in op.index)
-            read = read_as(replace(op, index=index), program.nodes[node.args[0]].axes, args[0])
-            made.append(graph.add(read, *args))
+        elif isinstance(op, Read):
+            read = _read_apart(program, op, node.args[0], axis, outer, inner, length)
+            made.append(graph.add(read_as(read[0], read[1], args[0]), *args))
         elif isinstance(op, Store):
             axes = _both(op.axes, axis, outer, inner)
             made.append(graph.add(replace(op, axes=axes), *args))
@@ -62,6 +61,25 @@ def cut(program: Program, axis: str, parts: int) -> Program:
         else:
             raise ProgramError(f"{program.name}: {op.name} takes {axis} whole")
     return _Apart(graph.program(), outer, inner).run()
+
+
+def _read_apart(
+    program: Program, op: Read, tile: int, axis: str, outer: str, inner: str, length: int
+) -> tuple[Read, tuple[str, ...]]:
+    """A read with an axis cut, and the axes that it has an index for: of the cut one itself the
+    tile is read where it is, by both of its parts."""
+    axes: list[str] = []
+    index: list[Index] = []
+    for own, one in zip(program.nodes[tile].axes, op.index, strict=True):
+        if own != axis:
+            axes.append(own)
+            index.append(_digits(one, axis, outer, inner, length))
+            continue
+        if not is_itself(own, one):
+            raise ProgramError(f"{program.name}: {op.name} takes {axis} whole")
+        axes += [outer, inner]
+        index += [Index(((outer, 1),)), Index(((inner, 1),))]
+    return replace(op, index=tuple(index)), tuple(axes)
 
 
 def nested(program: Program, outer: str) -> Program:

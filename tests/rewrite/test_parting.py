@@ -87,3 +87,20 @@ def test_what_takes_an_axis_whole_keeps_it() -> None:
         cut(g.program(), "n", 2)
     with pytest.raises(UsageError, match="stored"):
         parted(weighed(), "i", 3)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_cut_axis_that_a_tile_is_read_along(whole: bool) -> None:
+    """Where it is, by both parts; anywhere else the axis stays whole."""
+    g = Graph("shifted")
+    i, k = g.axes(i=4, k=8)
+    x = exp(g.input("X", (i, k), "f32"))
+    g.output("Y", x * x.at(i=i - 1, k=3, fill=0) if whole else x * x.at(i=i - 1, fill=0))
+    program = g.program()
+    if whole:
+        with pytest.raises(ProgramError, match="takes k whole"):
+            cut(program, "k", 2)
+        return
+    inputs = random_inputs(program, np.random.default_rng(0))
+    found = evaluate(cut(program, "k", 2), inputs)["Y"]
+    np.testing.assert_array_equal(found.reshape(4, 8), evaluate(program, inputs)["Y"])
