@@ -108,7 +108,8 @@ class BlockCosts:
         traffic = moved / MEMORY_BYTES_PER_CLOCK / self.hardware["sms"] * self._hints(columns)
         work = self._work(tiles) / LANES_PER_CLOCK / self.hardware["sms"]
         shape = self.kernel.shape
-        read = self.kernel.reads.clocks(columns, threads, shape.lanes) / self.hardware["sms"]
+        read = self.kernel.reads.clocks(columns, threads, shape.lanes, self._times(tiles))
+        read = read / self.hardware["sms"]
         met = self._met(columns, tiles, own, threads) / SHUFFLES_PER_CLOCK / self.hardware["sms"]
         chained = self._chain_clocks(own, threads)
         inside = np.maximum(work + met, read)
@@ -247,7 +248,6 @@ class BlockCosts:
         """Bytes of the sectors that all blocks touch; what strides wastes the rest of a sector."""
         axes = self.program.axes
         total = np.zeros(columns.rows)
-        lanes = self.kernel.name("lanes")
         known = set[str]()  # tensors that are read at computed indices
         for one in self._accesses:
             again = _product([np.ceil(axes[a] / tiles[a]) for a in axes if a not in one.axes],
@@ -262,11 +262,23 @@ class BlockCosts:
                 volume = self._touched(one.group, tiles, volume / one.size) * one.size
             run = np.ones(columns.rows)
             if one.last:
-                along = array_of(columns.is_(lanes, one.last))
-                run = one.step * np.where(along > 0, tiles[one.last], own[one.last])
+                along = self._side_by_side(columns, one.last, tiles, own)
+                run = one.step * np.where(along, tiles[one.last], own[one.last])
             waste = np.clip(SECTOR / np.maximum(run * one.size, 1.0), 1.0, SECTOR / one.size)
             total = total + volume * waste * np.minimum(again, 64.0)
         return total
+
+    def _side_by_side(
+        self, columns: Columns, axis: str, tiles: dict[str, Array], own: dict[str, Array]
+    ) -> NDArray[np.bool_]:
+        """Whether neighbours of a warp lie along an axis: the lanes', or the one in a tile of which
+        there are several where those have one point."""
+        lanes, found = self.kernel.name("lanes"), np.zeros(columns.rows, dtype=bool)
+        for lane in self.kernel.shape.lanes:
+            others = (tiles[a] > own[a] for a in self.program.axes if a not in (lane, axis))
+            alone = ~np.logical_or.reduce([tiles[lane] > own[lane], *others])
+            found = found | (columns.is_(lanes, lane) & ((lane == axis) | alone))
+        return np.asarray(found, dtype=np.bool_)
 
     def _computed(
         self, columns: Columns, group: Group, tiles: dict[str, Array], own: dict[str, Array],
@@ -276,9 +288,9 @@ class BlockCosts:
         known yet all that it has once, what else is touched of L2."""
         size, apart = dtype_of(group.first.dtype).bytes, group.apart or {}
         last = min(apart, key=lambda axis: apart[axis] or SECTOR)
-        along = array_of(columns.is_(self.kernel.name("lanes"), last))
         step = apart[last] or size
-        run = step * np.where(along > 0, tiles[last], own[last])
+        along = self._side_by_side(columns, last, tiles, own)
+        run = step * np.where(along, tiles[last], own[last])
         each = min(step, size) * np.clip(SECTOR / np.maximum(run, 1.0), 1.0, SECTOR / size)
         points = float(prod(self.program.axes[axis] for axis in group.axes))
         touched = points * len(group.accesses) * each
@@ -294,11 +306,6 @@ class BlockCosts:
         axes, total = self.program.axes, np.zeros(columns.rows)
         under_way = np.minimum(blocks, resident * self.hardware["sms"])
         for looped, times in self._passes.items():
-            walked = np.ones(columns.rows, dtype=bool)
-            for axis in self.kernel.shape.reduced:
-                walked = walked & ((tiles[axis] < axes[axis]) == (axis in looped))
-            if not walked.any():
-                continue
             once, held = np.zeros(columns.rows), np.zeros(columns.rows)
             for group in self.kernel.reads.groups:
                 again = times.get(group.tensor, 1) - 1
@@ -308,8 +315,25 @@ class BlockCosts:
                     own = [array_of(axes[a]) if a in looped else tiles[a] for a in group.axes]
                     held += size * _product(own, columns.rows)
             near = held * under_way < self.hardware["l2_bytes"]
-            total += np.where(walked, once * np.where(near, L2_SHARE, 1.0), 0.0)
+            here = self._walked(tiles, looped)
+            total += np.where(here, once * np.where(near, L2_SHARE, 1.0), 0.0)
         return total
+
+    def _walked(self, tiles: dict[str, Array], looped: frozenset[str]) -> NDArray[np.bool_]:
+        """Whether these of the reduced axes are walked."""
+        axes = self.program.axes
+        found = [(tiles[a] < axes[a]) == (a in looped) for a in self.kernel.shape.reduced]
+        return np.asarray(np.logical_and.reduce(found), dtype=np.bool_)
+
+    def _times(self, tiles: dict[str, Array]) -> dict[str, Array]:
+        """In how many passes tensors are read, where it may be several."""
+        found: dict[str, Array] = {}
+        for looped, times in self._passes.items():
+            here = self._walked(tiles, looped)
+            for tensor, count in times.items():
+                known = found.get(tensor, np.ones(len(here)))
+                found[tensor] = np.where(here, float(count), known)
+        return found
 
     @cached_property
     def _passes(self) -> dict[frozenset[str], dict[str, int]]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ir.targets.cuda.space.block import BlockKernel
 
 Array = NDArray[np.float64]
+WARP = 32
 LINE = 128  # bytes that L1 gives at a time
 BY_WAY = 2.5  # times a load's bytes, of one that goes by way of shared memory
 LEAST = 4  # bytes of a lane's access, whatever it takes
@@ -153,8 +154,11 @@ class Reads:
         alone = [len(g.accesses) for g in self.groups if {*g.axes} == domain]
         return np.max([c / n for c, n in zip(counts, alone, strict=True)], axis=0)
 
-    def clocks(self, columns: Columns, threads: Array, lanes: Sequence[str]) -> Array:
-        """Clocks of one processor's L1 for the reads of all blocks together."""
+    def clocks(
+        self, columns: Columns, threads: Array, lanes: Sequence[str], passes: Mapping[str, Array]
+    ) -> Array:
+        """Clocks of one processor's L1 for the reads of all blocks together; `passes`: in how many
+        tensors are read, where it is not one."""
         total = np.zeros(columns.rows)
         for group in self.groups:
             steps = threads
@@ -164,7 +168,12 @@ class Reads:
                     steps = steps * np.ceil(extent / tile)
             size = dtype_of(group.first.dtype).bytes
             wide = self._wide(columns, group, size)
+            for lane in lanes:
+                vector = self._vector(columns, group, lane, size)
+                here = columns.is_(self.kernel.name("lanes"), lane) & group.first.plain
+                wide = np.where(here, np.maximum(wide, vector), wide)
             bytes_ = np.maximum(self._apart(columns, group, lanes, wide, size), wide * size)
+            steps = steps * passes.get(group.tensor, 1.0)
             total = total + steps * self.elements(columns, group) / wide * bytes_
         return total / LINE * np.where(self._ahead(columns), BY_WAY, 1.0)
 
@@ -176,7 +185,7 @@ class Reads:
     def _wide(self, columns: Columns, group: Group, size: int) -> Array:
         """Elements that are wanted of an access: neighbours, or of points some elements apart as
         many as a window of their loads brings."""
-        most, found = max(1, 16 // size), np.ones(columns.rows)
+        found = np.ones(columns.rows)
         for d in group.first.dimensions[-1:]:
             if d.gather is not None:
                 break
@@ -184,6 +193,7 @@ class Reads:
             for axis, c in d.terms:
                 step = abs(c)
                 share = len({constant % step for constant in constants}) / step
+                most = self._aligned(group, axis, size)
                 if 2 * share >= 1.0 and size <= 4:
                     beside = self._beside(columns, axis)
                     found = np.maximum(found, np.minimum(beside * step, most) * share)
@@ -192,15 +202,40 @@ class Reads:
     def _apart(
         self, columns: Columns, group: Group, lanes: Sequence[str], wide: Array, size: int
     ) -> Array:
-        """Bytes from one lane's access to the next one's, none that are the same for all."""
+        """Bytes from one lane's access to the next one's in the mean, none that are the same for
+        all: where threads along the fastest axis are few, the others lie a row apart."""
         found = np.full(columns.rows, float(LEAST))
         name = self.kernel.name
         for lane in lanes:
             here = columns.is_(name("lanes"), lane)
-            vector = np.asarray(columns[name("vector")], dtype=np.float64)
-            step = abs(group.first.stride(lane)) * vector * size
-            if not group.first.plain:
-                near = (group.apart or {}).get(lane, 0.0) * vector
-                step = near if group.apart is not None else np.maximum(step, SECTOR)
+            stride = abs(group.first.stride(lane)) * size
+            step = stride * self._vector(columns, group, lane, size)
+            if group.apart is not None:
+                step = np.full(columns.rows, group.apart.get(lane, 0.0))
+            elif not group.first.plain:
+                step = np.maximum(step, SECTOR)
+            along, row = self._threads(columns, lane), np.full(columns.rows, float(LINE))
+            for other in group.axes:
+                if other != lane and (stride := abs(group.first.stride(other)) * size):
+                    beside = self._threads(columns, other) > 1.0
+                    row = np.where(beside, np.minimum(row, stride), row)
+            step = (step * (along - 1.0) + row) / along
             found = np.where(here, np.clip(step, LEAST, LINE), found)
         return found
+
+    def _aligned(self, group: Group, axis: str, size: int) -> int:
+        """Elements along an axis that one access may take, as the others lie."""
+        others = (group.first.stride(other) for other in group.axes if other != axis)
+        return gcd(max(1, 16 // size), *others)
+
+    def _threads(self, columns: Columns, axis: str) -> Array:
+        """Of a warp, along an axis."""
+        tile = columns[self.kernel.name(f"tile.{axis}")]
+        points = np.minimum(tile, self.program.axes[axis])
+        return np.clip(points / self._own(columns, axis), 1.0, WARP)
+
+    def _vector(self, columns: Columns, group: Group, lane: str, size: int) -> Array:
+        """Elements of an access along an axis: as many as rows are aligned to."""
+        most = self._aligned(group, lane, size) if group.first.stride(lane) == 1 else 1
+        chosen = np.asarray(columns[self.kernel.name("vector")], dtype=np.float64)
+        return np.minimum(np.minimum(chosen, most), self._own(columns, lane))
