@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ir import Graph, cumulative, exp, operator, recurrence
+from ir import Graph, cumulative, exp, operator, recurrence, reduce, where
 from ir.inputs import random_inputs
 from ir.loops import loops_of, widened
 from ir.ops.fold import Fold
@@ -18,6 +19,7 @@ from ir.phases import phases_of
 from ir.program import Program
 from ir.registry import load_operator
 from ir.rewrite.stated import stated
+from tests.plain.judge import judge
 
 
 @operator
@@ -101,3 +103,27 @@ def test_what_needs_more_than_a_step_stays_outside_of_it() -> None:
     inside = widened(program, loop).inside
     assert not any(isinstance(program.nodes[p].op, Fold) for p in inside)
     assert [phase.plain for phase in phases_of(program, whole=True)] == [True, True]
+
+
+@operator
+def falls(g: Graph, p: int, t: int) -> None:
+    """The largest fall since the highest point of a path, how long it was under, and its pieces."""
+    path, time, c = g.axes(p=p, t=t, c=2)
+    x = cumulative("sum", g.input("X", (path, time), "f32"), time)
+    high = cumulative("max", x, time)
+    before = high.at(t=time - 1, fill=-math.inf)
+    g.output("D", reduce("max", high - x, over=time), "f32", (path,))
+    g.output("U", reduce("sum", where(high - x > 0.5, 1.0, 0.0), over=time), "f32", (path,))
+    parts = (high - x) * g.input("W", (time, c), "f32")
+    g.output("S", reduce("sum", parts, over=(time, c)), "f32", (path,))
+    g.output("N", reduce("sum", where(x > before, 1.0, 0.0), over=time), "f32", (path,))
+
+
+def test_what_running_values_are_reduced_to_is_a_state() -> None:
+    program = falls.build(p=3, t=7)
+    found = stated(program)
+    same(program, found)
+    assert kinds(found, Fold) == 0
+    assert kinds(found, Recur) == 6
+    assert len(phases_of(found)) == 1
+    judge(found)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ir import Graph, cast, exp, operator, recur, reduce, where
+from ir import Graph, cast, cumulative, exp, operator, recur, reduce, where
 from ir.inputs import random_inputs
+from ir.kernel import Kernel
 from ir.plain.code import Loop
 from ir.program import Program
+from ir.rewrite.stated import stated
 from ir.schedule import Schedule, Value
 from ir.targets.cuda.backend import CudaBackend
 from ir.targets.cuda.plain.plain_held import held_of
@@ -47,6 +49,17 @@ def fired(g: Graph, b: int, t: int) -> None:
     g.output("V", v, "f32", (bb, tt))
 
 
+@operator
+def rendered(g: Graph, rays: int, t: int, dtype: str) -> None:
+    """What is seen along rays: the light that is left, three colours, and the largest weight."""
+    r, tt, c = g.axes(r=rays, t=t, c=3)
+    depth = cast(g.input("depth", (r, tt), dtype), "f32") * 0.1
+    before = cumulative("sum", depth, tt) - depth
+    w = exp(-before) * (1.0 - exp(-depth))
+    g.output("C", reduce("sum", w * g.input("rgb", (r, tt, c), dtype), over=tt), "f32", (r, c))
+    g.output("M", reduce("max", cumulative("max", w, tt) - depth, over=tt), "f32", (r,))
+
+
 def _kernel(program: Program) -> PlainCudaKernel:
     kernel = routes_of(program, HARDWARE)[0].kernels[0]
     assert isinstance(kernel, PlainCudaKernel)
@@ -65,17 +78,37 @@ def test_states_of_one_number_are_right() -> None:
     _check(fired.build(b=40, t=19))
 
 
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize(("times", "dtype", "words"), [
+    (36, "f32", ("tw_load_16(",)), (40, "bf16", ("tw_load_16(", "tw_load_4(")), (33, "bf16", ()),
+])  # fmt: skip
+def test_what_steps_read_side_by_side_is_loaded_in_words(
+    times: int, dtype: str, words: tuple[str, ...]
+) -> None:
+    program = stated(rendered.build(rays=1030, t=times, dtype=dtype))
+    _check(program)
+    counts = _kernel(program).whole.step_counts
+    texts = "".join(_lowered(program, count, 0).text("cuda") for count in counts if count > 1)
+    own = texts.split("//@ kernel")[1:]
+    assert all(any(f"= {word}" in text for text in own) for word in words)
+    assert words or not any("= tw_load_" in text for text in own)
+
+
+def _lowered(program: Program, count: int, number: int) -> Kernel:
+    values: dict[str, Value] = {"threads": 32, "steps": count, "prefetch": number % 2 == 1}
+    schedule = Schedule.of(CudaBackend.name, {"early": False, **values})
+    return BACKEND.lower(program, schedule, HARDWARE)
+
+
 def _check(program: Program) -> None:
     counts = _kernel(program).whole.step_counts
     assert len(counts) > 2
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted = bounds_of(program, inputs)
     for number, count in enumerate(counts):
-        values: dict[str, Value] = {"threads": 32, "steps": count, "prefetch": number % 2 == 1}
-        schedule = Schedule.of(CudaBackend.name, {"early": False, **values})
-        kernel = BACKEND.lower(program, schedule, HARDWARE)
+        kernel = _lowered(program, count, number)
         assert ("held_1[" in kernel.text("cuda")) == (count > 1)
-        assert not problems(program, kernel, inputs, wanted, number), schedule.to_json()
+        assert not problems(program, kernel, inputs, wanted, number), count
 
 
 def test_reads_that_a_condition_guards_are_not_loaded_ahead() -> None:

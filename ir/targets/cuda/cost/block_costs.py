@@ -58,6 +58,7 @@ ASKED_BYTES = 16.0  # that each of 1024 threads asks memory for, to have what it
 L2_SHARE = 0.35  # of the time that a byte takes from memory, of one that L2 has
 AHEAD_CLOCKS = 400.0  # of a step of a walk whose loads run ahead
 NEAR_CLOCKS = 150.0  # of a step whose loads the step before has brought near
+BLOCK_CLOCKS = 280.0  # in which a processor starts and ends a block, as measured on an H200
 MEETING_CLOCKS = 80.0  # of two barriers
 STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as measured on an H200
 
@@ -121,7 +122,8 @@ class BlockCosts:
         inside = inside * self._uneven(blocks, resident, threads) * self._spilt(held, threads)
         clocks = np.maximum(traffic / np.clip(busy, 0.02, 1.0), inside)
         wait = wait + np.where(trips > 1, chained, 0.0)
-        clocks = np.maximum(clocks, np.ceil(waves) * trips * wait) + FILL_CLOCKS + meeting
+        clocks = np.maximum(clocks, np.maximum(np.ceil(waves) * trips * wait, share * BLOCK_CLOCKS))
+        clocks = clocks + FILL_CLOCKS + meeting
         vector = array_of(columns[self.kernel.name("vector")])
         return {
             "threads": log_of(threads), "blocks": log_of(blocks), "trips": log_of(trips),

@@ -9,8 +9,8 @@ What does not move with the step is loaded once, before all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
@@ -25,12 +25,14 @@ from ir.plain.code import (
     Element,
     Loop,
     Name,
+    Number,
     PlainKernel,
     Scalar,
     Spread,
     Statement,
 )
 from ir.plain.jammed import scalar
+from ir.plain.scalars import rebuilt
 from ir.plain.strides import Walk, elements, statements_of
 from ir.plain.sums import names_of
 from ir.targets.cuda.plain.plain_ahead import LINE
@@ -55,13 +57,15 @@ Variables = tuple[tuple[Name, int], ...]
 @dataclass(frozen=True, slots=True)
 class Held:
     """A read, the loops inside a step by whose variables its place moves, and whether it moves with
-    the step. `word`: bytes of its loads along the last of those loops; 0 for one by one."""
+    the step. `word`: bytes of its loads along the last of those loops; 0 for one by one. `across`:
+    what all steps of a turn read lies side by side, and is loaded in such words."""
 
     element: Element
     inside: Variables
     moves: bool
     word: int
     size: int
+    across: bool = False
 
     @property
     def points(self) -> int:
@@ -134,6 +138,26 @@ def _word(element: Element, inside: Variables, size: int) -> int:
     return 0
 
 
+def across_of(one: Held, loop: Loop, count: int) -> Held:
+    """The read with the words of `count` steps together, if those are longer and fit."""
+    if not one.moves or loop.backward or one.size not in (2, 4):
+        return one
+    run = 1
+    for name, extent in reversed(one.inside):
+        if Walk(name.name, {}).stride(one.element.index) != run:
+            return one
+        run *= extent
+    step = loop.variable.name
+    if Walk(step, {}).stride(one.element.index) != run:
+        return one
+    places = scalar(one.element.index, {name.name: step for name, _ in one.inside})
+    for word in (WORD, WORD // 2, WORD // 4):
+        unit = word // one.size
+        if word > one.word and count % unit == 0 and remainder(places, unit, step) == 0:
+            return replace(one, word=word, across=True)
+    return one
+
+
 def counts_of(kernel: PlainKernel) -> tuple[int, ...]:
     """How many steps a thread may load for at a time; 1 alone where nothing is gained."""
     if kernel.cooperative:
@@ -172,7 +196,7 @@ class HeldLoop:
         held = held_of(text.kernel, loop)
         self.text, self.w, self.names = text, text.w, text.names
         self.loop, self.count = loop, min(count, loop.extent)
-        self.moving = [one for one in held if one.moves]
+        self.moving = [across_of(one, loop, self.count) for one in held if one.moves]
         self.fixed = [one for one in held if not one.moves]
 
     def write(self) -> None:
@@ -185,6 +209,7 @@ class HeldLoop:
                 if self.fetch:
                     self._ask(first, number)
                 moving = self._declared(self.moving, self.count)
+                self._fill_across(moving, first)
                 with w.unrolled(number, self.count), w.block(""):
                     self._at(f"{first} + {number}")
                     self._fill(moving, number)
@@ -202,9 +227,21 @@ class HeldLoop:
         """Ask memory for what the steps of a later turn read, a line at a time: the loads that
         then come for it wait for L2."""
         w, ahead = self.w, max(FAR, self.count)
+        apart = [one for one in self.moving if not one.across]
+        together = [one for one in self.moving if one.across]
+        last = f"{self.loop.extent - 1}ll)"
+        with w.block("") if together else nullcontext():
+            if together:
+                self._at(f"min({first} + {ahead}ll, {last}")
+            for one in together:
+                begin = self._begin(one)
+                for at in range(0, self.count * one.points, LINE // one.size):
+                    w.line(f"tw_prefetch({begin} + {at});")
+        if not apart:
+            return
         with w.unrolled(number, self.count), w.block(""):
-            self._at(f"min({first} + {number} + {ahead}ll, {self.loop.extent - 1}ll)")
-            for one in self.moving:
+            self._at(f"min({first} + {number} + {ahead}ll, {last}")
+            for one in apart:
                 with ExitStack() as blocks:
                     self._loops(one, LINE // one.size, blocks)
                     place = self.text.scalars.text(one.element.index)
@@ -239,14 +276,45 @@ class HeldLoop:
         for name, one in named.items():
             dtype = self.text.scalars.dtypes[one.element.array]
             kind = "u32" if one.word else scalars.STORAGE[dtype]
-            length = one.registers if one.word else one.points
-            self.w.line(f"{kind} {name}[{max(1, count) * length}];")
+            length = max(1, count) * (one.registers if one.word else one.points)
+            if one.across:
+                length = count * one.points * one.size // 4
+            self.w.line(f"{kind} {name}[{length}];")
         return named
+
+    def _fill_across(self, named: dict[str, Held], first: str) -> None:
+        """Load what lies side by side for all steps of a turn."""
+        for name, one in named.items():
+            if not one.across:
+                continue
+            with self.w.block(""):
+                self._at(first)
+                begin = self._begin(one)
+                for number in range(self.count * one.points // one.unit):
+                    with self.w.block(""):
+                        to, at = number * one.word // 4, number * one.unit
+                        self._word(name, one, f"{begin} + {at}", str(to))
+
+    def _begin(self, one: Held) -> str:
+        """Where a read's first point of a step lies."""
+        inside = {name for name, _ in one.inside}
+        index = rebuilt(one.element.index, lambda s: Number(0, "i64") if s in inside else None)
+        return f"{self.names[one.element.array]} + {self.text.scalars.text(index)}"
+
+    def _word(self, name: str, one: Held, place: str, to: str) -> None:
+        """Load one word."""
+        kind = _KINDS[one.word]
+        self.w.line(f"const {kind} word = tw_load_{one.word}({place});")
+        for piece in range(one.word // 4):
+            value = "word" if kind == "u32" else f"word.w[{piece}]"
+            self.w.line(f"{name}[{to} + {piece}] = {value};")
 
     def _fill(self, named: dict[str, Held], number: str) -> None:
         """Load all of one step into its part."""
         w = self.w
         for name, one in named.items():
+            if one.across:
+                continue
             array, part = self.names[one.element.array], self._part(one, number)
             with ExitStack() as blocks:
                 self._loops(one, one.unit, blocks)
@@ -254,12 +322,9 @@ class HeldLoop:
                 if not one.word:
                     w.line(f"{name}[{part} + {flat}] = {array}[{place}];")
                     continue
-                to, kind = f"{part} + {flat} * {one.size} / 4", _KINDS[one.word]
                 with w.block(""):
-                    w.line(f"const {kind} word = tw_load_{one.word}({array} + {place});")
-                    for piece in range(one.word // 4):
-                        value = "word" if kind == "u32" else f"word.w[{piece}]"
-                        w.line(f"{name}[{to} + {piece}] = {value};")
+                    to = f"{part} + {flat} * {one.size} / 4"
+                    self._word(name, one, f"{array} + {place}", to)
 
     def _texts(self, named: dict[str, Held], number: str) -> dict[Element, str]:
         """How each read is written where it is held."""
@@ -271,14 +336,16 @@ class HeldLoop:
                 found[one.element] = scalars.unpack(f"{name}[{part} + {flat}]", 0, dtype)
                 continue
             raw = f"{name}[{part} + {flat}]"
-            if one.word:
+            if one.across:
+                raw = f"(({name}[({part} + {flat}) / 2] >> (({part} + {flat}) % 2 * 16)) & 0xffffu)"
+            elif one.word:
                 raw = f"(({name}[{part} + {flat} / 2] >> ({flat} % 2 * 16)) & 0xffffu)"
             found[one.element] = scalars.from_storage(raw, dtype)
         return found
 
     def _part(self, one: Held, number: str) -> str:
         """Where a step's elements begin."""
-        length = one.registers if one.word else one.points
+        length = one.registers if one.word and not one.across else one.points
         return f"{number} * {length}" if one.moves else "0"
 
     def _flat(self, one: Held) -> str:
