@@ -55,6 +55,7 @@ SHUFFLES_PER_CLOCK = 32.0
 SPILT = 4.0  # times as long that it takes to issue what does not fit the registers
 BUSY_WARPS = 12.0  # with which a processor issues what it can
 ASKED_BYTES = 16.0  # that each of 1024 threads asks memory for, to have what it gives
+NEAR_BYTES = 131072.0  # of what a block looks up, that stay near it
 L2_SHARE = 0.35  # of the time that a byte takes from memory, of one that L2 has
 AHEAD_CLOCKS = 400.0  # of a step of a walk whose loads run ahead
 NEAR_CLOCKS = 150.0  # of a step whose loads the step before has brought near
@@ -359,7 +360,7 @@ class BlockCosts:
         one; of its loads' points, if what they read does not overlap."""
         once, all_of_them = np.ones(len(points)), np.ones(len(points))
         if not group.first.plain:
-            return points * len(group.accesses)
+            return np.minimum(points * len(group.accesses), self._looked_up(group, tiles))
         axes, reduced = self.program.axes, self.kernel.shape.reduced
         for number, d in enumerate(group.first.dimensions):
             constants = [access.dimensions[number].constant for access in group.accesses]
@@ -377,6 +378,19 @@ class BlockCosts:
         most = points * len(group.accesses)
         beside = np.maximum(np.minimum(all_of_them, most) - once, 0.0)
         return np.asarray(np.minimum(once, most) + L2_SHARE * beside)
+
+    def _looked_up(self, group: Group, tiles: dict[str, Array]) -> Array:
+        """The same of indices that are data, where what a tile may look up fits L1, which the next
+        tiles find there: all that there is, by each processor."""
+        axes, size = self.program.axes, dtype_of(group.first.dtype).bytes
+        found, here = np.ones(len(tiles[group.axes[0]]) if group.axes else 1), 1.0
+        for d in group.first.dimensions:
+            here = here * (d.extent if d.gather is not None else 1)
+            for axis, _ in d.terms if d.gather is None else ():
+                found = found * np.minimum(tiles[axis], axes[axis])
+        near = found * here * size <= NEAR_BYTES
+        whole = float(prod(d.extent for d in group.first.dimensions)) * self.hardware["sms"]
+        return np.asarray(np.where(near, whole * size / SECTOR, np.inf))
 
     def _work(self, tiles: dict[str, Array]) -> Array:
         """Operations, those on padding included."""
