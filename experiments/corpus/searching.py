@@ -17,20 +17,29 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 def main() -> None:
     name, arguments, target, seconds = sys.argv[1:]
     from explorer.job import tune
+    from explorer.recall import DAMNING, open_store
     from ir.errors import TilewrightError
 
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "records.db"
         try:
             found = tune(
                 name, json.loads(arguments), target=target, seconds=float(seconds),
-                store=Path(folder) / "records.db", baseline=False,
+                store=store, baseline=False,
             )  # fmt: skip
         except TilewrightError as error:
             sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
+        with open_store(store) as records:
+            damned = [
+                {"status": one.status, "detail": one.detail, "schedule": one.schedule}
+                for one in records.records()
+                if one.status in DAMNING
+            ]
     row = {
         "found_seconds": found.seconds, "trials": found.trials, "outcomes": dict(found.outcomes),
         "search_took": round(time.monotonic() - began, 1), "schedule": found.best.to_json(),
+        **({"damned": damned} if damned else {}),
     }  # fmt: skip
     print(json.dumps(row), flush=True)
 
