@@ -127,19 +127,23 @@ def test_wgmma(
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", MMA_KINDS)
-def test_mma(dtype: str) -> None:
+@pytest.mark.parametrize("name", MMA_KINDS)
+def test_mma(name: str) -> None:
     rng = np.random.default_rng(3)
-    kind = MMA_KINDS[dtype]
-    row = find_matrix(f"mma.m16n8k{kind.k}.{suffix(dtype)}")
-    a, b = (small(rng, (32, count * 32 // bits(dtype)), dtype) for count in (4, 2))
+    kind = MMA_KINDS[name]
+    left, right = {"u8i8": ("u8", "i8"), "i8u8": ("i8", "u8")}.get(name, (name, name))
+    row = find_matrix(f"mma.m16n8k{kind.k}.{suffix(left)}")
+    a, b = (
+        small(rng, (32, count * 32 // bits(dtype)), dtype)
+        for count, dtype in ((4, left), (2, right))
+    )
     c = np.tile(np.arange(4), (32, 1))
-    wanted = semantics.multiply(row, decode(a, dtype), decode(b, dtype), c)
+    wanted = semantics.multiply(row, decode(a, left), decode(b, right), c)
     integer = kind.accumulator != "f32"
     out = np.zeros((32, 4), np.int32 if integer else np.float32)
-    name = f"tw_mma_m16n8k{kind.k}_{dtype}"
-    arrays: Arrays = {"a": pack(a, dtype), "b": pack(b, dtype), "out": out}
-    result = run(kernels.one_mma(name, integer), kernels.one_mma_plan(), arrays)["out"]
+    call = f"tw_mma_m16n8k{kind.k}_{name}"
+    arrays: Arrays = {"a": pack(a, left), "b": pack(b, right), "out": out}
+    result = run(kernels.one_mma(call, integer), kernels.one_mma_plan(), arrays)["out"]
     np.testing.assert_array_equal(result, wanted)
 
 

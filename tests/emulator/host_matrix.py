@@ -135,7 +135,13 @@ extern "C" void rt_tiles(const char* what, int store, int turn, u32 address, u32
 }
 
 // ---------------------------------------------------------------- operands
-enum Kind { BRAIN, HALF, TF32, EIGHTH, SIGNED, UNSIGNED };
+enum Kind { BRAIN, HALF, TF32, EIGHTH, SIGNED, UNSIGNED, UNSIGNED_BY_SIGNED, SIGNED_BY_UNSIGNED };
+static Kind left_of(Kind kind) {
+  return kind == UNSIGNED_BY_SIGNED ? UNSIGNED : kind == SIGNED_BY_UNSIGNED ? SIGNED : kind;
+}
+static Kind right_of(Kind kind) {
+  return kind == UNSIGNED_BY_SIGNED ? SIGNED : kind == SIGNED_BY_UNSIGNED ? UNSIGNED : kind;
+}
 static f32 eighth_table[256];
 static void decode_row(Kind kind, const u8* bytes, u32 count, f32* to, u32 step) {  // `count` bytes
   const u16* pairs = (const u16*)bytes;
@@ -198,8 +204,8 @@ extern "C" void rt_mma(const char* what, int kind, void* d, const u32* a, const 
     for (u32 r = 0; r < 4; r++) memcpy(&left[fragment_row(l, r)][fragment_byte(l, r)], &s->a[r], 4);
     for (u32 r = 0; r < 2; r++) memcpy(&right[l / 4][4 * (l % 4) + 16 * r], &s->b[r], 4);
   }
-  for (u32 m = 0; m < 16; m++) decode_row((Kind)kind, left[m], 32, x + m * depth, 1);
-  for (u32 n = 0; n < 8; n++) decode_row((Kind)kind, right[n], 32, y + n, 8);
+  for (u32 m = 0; m < 16; m++) decode_row(left_of((Kind)kind), left[m], 32, x + m * depth, 1);
+  for (u32 n = 0; n < 8; n++) decode_row(right_of((Kind)kind), right[n], 32, y + n, 8);
   product(x, y, z, 16, depth, 8);
   for (u32 l = 0; l < w->lanes; l++)
     for (u32 i = 0; i < 4; i++)
@@ -261,13 +267,13 @@ static void for_operand(const Team* t, const Step& s, u64 word, u32 rows, bool t
         f(r, k, at);
 }
 // Values [k][row] (row_step 1) or [row][k] of a shared operand.
-static void gather(const Team* t, const Step& s, u64 word, u32 rows, bool turned, f32* to,
-                   u32 row_step, u32 k_step) {
+static void gather(const Team* t, const Step& s, Kind kind, u64 word, u32 rows, bool turned,
+                   f32* to, u32 row_step, u32 k_step) {
   u32 half = depth_of(s.kind) / 2;
   for_operand(t, s, word, rows, turned, [&](u32 r, u32 k, u32 at) {
     const u8* from = t->cta->memory + at;
-    if (turned) decode_row(s.kind, from, 16, to + k * k_step + r * row_step, row_step);
-    else decode_row(s.kind, from, 16, to + r * row_step + k * half * k_step, k_step);
+    if (turned) decode_row(kind, from, 16, to + k * k_step + r * row_step, row_step);
+    else decode_row(kind, from, 16, to + r * row_step + k * half * k_step, k_step);
   });
 }
 static void check_step(Team* t, Step& s) {  // all 128 have issued it
@@ -282,10 +288,10 @@ static void check_step(Team* t, Step& s) {  // all 128 have issued it
 static void execute(Team* t, Step& s) {
   static f32 a[64 * 32], b[32 * 256], c[64 * 256];
   u32 depth = depth_of(s.kind);
-  if (s.shared_a) gather(t, s, s.a, 64, s.turn_a, a, depth, 1);
+  if (s.shared_a) gather(t, s, left_of(s.kind), s.a, 64, s.turn_a, a, depth, 1);
   else
-    for (u32 m = 0; m < 64; m++) decode_row(s.kind, s.rows[m], 32, a + m * depth, 1);
-  gather(t, s, s.b, s.n, s.turn_b, b, 1, s.n);
+    for (u32 m = 0; m < 64; m++) decode_row(left_of(s.kind), s.rows[m], 32, a + m * depth, 1);
+  gather(t, s, right_of(s.kind), s.b, s.n, s.turn_b, b, 1, s.n);
   product(a, b, c, 64, depth, s.n);
   for (u32 thread = 0; thread < 128; thread++)
     for (u32 i = 0; i < s.n / 2; i++) {

@@ -209,6 +209,18 @@ def running_states(g: Graph, steps: int, rows: int, n: int) -> None:
     g.output("Y", recur(state, after), "f32", (r, j))
 
 
+@operator
+def zero_points(g: Graph, m: int, n: int, k: int) -> None:
+    """Unsigned by signed bytes, with zero points of rows and of columns."""
+    i, j, depth = g.axes(i=m, j=n, k=k)
+    a, b = g.input("A", (i, depth), "u8"), g.input("B", (j, depth), "i8")
+    za = g.input("za", (i,), "i32", values=indices(200))
+    zb = g.input("zb", (j,), "i32", values=indices(5))
+    rows, columns = (reduce("sum", cast(x, "i32"), depth) for x in (a, b))
+    total = contract(a, b, over=depth) - za * columns - zb * rows + za * zb * k
+    g.output("C", cast(total, "f32") * 0.01, "bf16", (i, j))
+
+
 SMALL: tuple[tuple[Operator, dict[str, Any]], ...] = (
     (gram, {"m": 29, "k": 16, "dtype": "f32"}),
     (gram, {"m": 64, "k": 64, "dtype": "bf16"}),
@@ -230,5 +242,6 @@ SMALL: tuple[tuple[Operator, dict[str, Any]], ...] = (
     (edit_distance, {"b": 3, "n": 6, "m": 70}),
     (running_states, {"steps": 3, "rows": 3, "n": 75}),
     (running_states, {"steps": 3, "rows": 40, "n": 9}),
+    (zero_points, {"m": 37, "n": 45, "k": 64}),
 )
 NAMES = tuple(f"{number}-{one.name}" for number, (one, _) in enumerate(SMALL))

@@ -15,6 +15,7 @@ from ir.targets.cuda.build.products import (
     Product,
     depends_on_reduction,
     for_tensor_cores,
+    kind_of,
     largest_load,
     memory_order,
     product_of,
@@ -37,6 +38,9 @@ def find_mma_roles(program: Program, swap: bool) -> Roles:
     products = _products(program)
     first = products[0].swapped if swap else products[0]
     aligned = [_aligned(product, first) for product in products]
+    kinds = {kind_of(program, product) for product in aligned}
+    if len(kinds) > 1:
+        raise Refusal("types", f"products of {', '.join(sorted(kinds))} in one kernel")
     kept = {*first.rows, *first.columns, *first.batch}
     for node in program.nodes:
         if isinstance(node.op, Store) and set(node.axes) != kept:
@@ -60,9 +64,6 @@ def _products(program: Program) -> list[Product]:
         found.append(product)
     if not found:
         raise Refusal("product", "no product of matrices that tensor cores compute")
-    types = {program.nodes[x].dtype for product in found for x in (product.a, product.b)}
-    if len(types) != 1:
-        raise Refusal("types", f"products of {', '.join(sorted(types))} in one kernel")
     return found
 
 

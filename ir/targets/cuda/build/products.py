@@ -14,7 +14,7 @@ from ir.ops.reduce import Carry, Contract, Reduce
 from ir.program import Program
 from ir.stages import is_reduction, reduced_axes
 
-TENSOR_TYPES = ("bf16", "f16", "tf32", "e4m3", "i8", "u8")
+TENSOR_KINDS = ("bf16", "f16", "tf32", "e4m3", "i8", "u8", "u8i8", "i8u8")  # of operands
 MAP_RANK = 5
 WHOLE_LINES = 128  # bytes that parts of an innermost dimension are multiples of
 STRIDE_UNIT = 16  # bytes that strides of a tensor map are multiples of
@@ -68,11 +68,16 @@ def product_of(program: Program, position: int) -> Product | None:
     return Product(position, a, b, over, rows, columns, batch)
 
 
+def kind_of(program: Program, product: Product) -> str:
+    """What instructions call the types of a product's operands: one name, or both."""
+    a, b = (program.nodes[operand].dtype for operand in (product.a, product.b))
+    return a if a == b else a + b
+
+
 def for_tensor_cores(program: Program, product: Product) -> bool:
     """Whether types and axes are those of a matrix product that tensor cores compute."""
-    types = {program.nodes[x].dtype for x in (product.a, product.b)}
     wide = program.nodes[product.position].dtype in ("f32", "i32")
-    fits = len(types) == 1 and types <= set(TENSOR_TYPES) and wide
+    fits = kind_of(program, product) in TENSOR_KINDS and wide
     return bool(fits and product.rows and product.columns)
 
 

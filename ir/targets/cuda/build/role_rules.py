@@ -15,6 +15,7 @@ from ir.targets.cuda.build.products import (
     HELD,
     Product,
     copy_problem,
+    kind_of,
     memory_order,
     summed_order,
     volume,
@@ -37,7 +38,7 @@ def check_axes(
     for product in outer:
         if set(product.over) != set(walked) or set(product.columns) != set(columns):
             raise Refusal("loops", "products over different axes in one kernel")
-        if program.nodes[product.a].dtype != program.nodes[outer[0].a].dtype:
+        if kind_of(program, product) != kind_of(program, outer[0]):
             raise Refusal("types", "sums of products of different types in one kernel")
         made = product.a in computed
         plain = [product.b]

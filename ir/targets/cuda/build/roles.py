@@ -27,6 +27,7 @@ from ir.targets.cuda.build.products import (
     Product,
     depends_on_reduction,
     for_tensor_cores,
+    kind_of,
     memory_order,
     product_of,
     volume,
@@ -72,6 +73,10 @@ class Roles:
     def dtype_of(self, product: Product) -> str:
         """Type of a product's operands: a chain's inner ones may have another than the outer."""
         return self.program.nodes[product.a].dtype
+
+    def kind_of(self, product: Product) -> str:
+        """What instructions call the types of a product's operands."""
+        return kind_of(self.program, product)
 
     @cached_property
     def whole(self) -> tuple[str, ...]:

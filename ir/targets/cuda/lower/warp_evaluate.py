@@ -142,8 +142,8 @@ class WarpEvaluator(TensorEvaluator):
         at: tuple[int, int],
     ) -> None:  # fmt: skip
         """A step of all columns, of which two blocks' fragments are read at a time."""
-        depth, dtype = self.plan.step_of(product), self.plan.roles.dtype_of(product)
-        call = f"tw_mma_m{DOWN}n{ACROSS}k{depth}_{dtype}"
+        depth, kind = self.plan.step_of(product), self.plan.roles.kind_of(product)
+        call = f"tw_mma_m{DOWN}n{ACROSS}k{depth}_{kind}"
         wide = self.columns(product) // ACROSS
         for column in range(0, wide, 2):
             count = min(2, wide - column)

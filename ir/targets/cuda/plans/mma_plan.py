@@ -77,7 +77,8 @@ class MmaPlan:
 
     @property
     def kind(self) -> str:
-        return self.roles.dtype
+        """What the instructions call the types of their operands."""
+        return self.roles.kind_of(self.roles.outer[0])
 
     @property
     def step(self) -> int:

@@ -203,7 +203,7 @@ class Plan:
 
     def shape_of(self, product: Product, columns: int) -> str:
         """What the instruction of a product is called, up to where its operands are."""
-        return f"m64n{columns}k{self.step_of(product)}_{self.roles.dtype_of(product)}"
+        return f"m64n{columns}k{self.step_of(product)}_{self.roles.kind_of(product)}"
 
     @property
     def from_registers(self) -> bool:

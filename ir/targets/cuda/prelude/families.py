@@ -45,6 +45,8 @@ WGMMA_KINDS = {
     "e4m3": MmaKind("e4m3", "e4m3", 32),
     "i8": MmaKind("s8", "s8", 32, "s32"),
     "u8": MmaKind("u8", "u8", 32, "s32"),
+    "u8i8": MmaKind("u8", "s8", 32, "s32"),
+    "i8u8": MmaKind("s8", "u8", 32, "s32"),
 }
 MMA_KINDS = {
     "bf16": MmaKind("bf16", "bf16", 16),
@@ -53,6 +55,8 @@ MMA_KINDS = {
     "e4m3": MmaKind("e4m3", "e4m3", 32),
     "i8": MmaKind("s8", "s8", 32, "s32"),
     "u8": MmaKind("u8", "u8", 32, "s32"),
+    "u8i8": MmaKind("u8", "s8", 32, "s32"),
+    "i8u8": MmaKind("s8", "u8", 32, "s32"),
 }
 
 
