@@ -17,7 +17,8 @@ EXIT_INTERRUPTED = 130
 _SOON = 0.01  # seconds
 _AGAIN = signal.SIGVTALRM  # an interrupt whose time had not come
 _IMPORTING = "<frozen importlib"  # begins the file names of what imports
-_waiting = threading.Event()
+_waiting = threading.Event()  # the first one, for an import to end
+_sent = threading.Event()  # it was sent anew
 _SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -63,6 +64,10 @@ def _end(*_: object) -> None:
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
+    if number == _AGAIN and _sent.is_set():
+        _sent.clear()
+        if not _waiting.is_set():
+            return  # the user's second one was quicker; this would interrupt who tidies up
     first = number == _AGAIN or not _waiting.is_set()
     if first and _imports(frame):
         _send_soon()
@@ -82,7 +87,12 @@ def _imports(frame: FrameType | None) -> bool:
 def _send_soon() -> None:
     """Not as SIGINT, which would count as the user's second one."""
     _waiting.set()
-    threading.Timer(_SOON, os.kill, (os.getpid(), _AGAIN)).start()
+    threading.Timer(_SOON, _send).start()
+
+
+def _send() -> None:
+    _sent.set()
+    os.kill(os.getpid(), _AGAIN)
 
 
 def _send_again(lost: Any) -> None:

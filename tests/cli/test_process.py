@@ -121,6 +121,30 @@ except KeyboardInterrupt:
 """
 
 
+TOGETHER = """\
+import os, signal, sys, time
+from explorer import interrupts
+interrupts.ends_at_once()
+interrupts.raises_from_now()
+try:
+    interrupts._waiting.set()  # as in an import
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, interrupts._AGAIN))
+    os.kill(os.getpid(), signal.SIGINT)
+    interrupts._send()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, interrupts._AGAIN))
+    time.sleep(1)
+except KeyboardInterrupt:
+    time.sleep(0.1)
+    print("once")
+"""
+
+
+def test_a_second_interrupt_and_the_first_one_anew_are_one() -> None:
+    """Where a busy machine hands both over at once."""
+    done = subprocess.run([sys.executable, "-c", TOGETHER], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("once\n", "")
+
+
 @pytest.mark.parametrize(("signals", "outcome"), [(1, "whole"), (2, "broken off")])
 def test_an_interrupt_waits_for_an_import_and_a_second_one_does_not(
     signals: int, outcome: str, tmp_path: Path

@@ -15,6 +15,7 @@ CHAINED: Way = {**JOINED, "chained": True}
 LONG: Way = {**CHAINED, "held": HELD}
 SHARING: Way = {**JOINED, "alone": True, "sharing": True}
 ALONE: Way = {"alone": True}
+APART: Way = {**JOINED, "held": 0}  # products that others are made of, through memory
 EVERYWHERE: Way = {"everywhere": True}
 
 
@@ -22,7 +23,7 @@ def ways_of(stored: bool, beside: bool) -> tuple[Way, ...]:
     """Those of a residence: one that has values `stored` has longer sums in one kernel, too, and
     one with outputs `beside` others has those in theirs."""
     more = ({**LONG, "beside": True},) if beside else (LONG,) if stored else ()
-    return (*more, CHAINED, JOINED, {}, SHARING, ALONE, EVERYWHERE)
+    return (*more, CHAINED, JOINED, {}, SHARING, ALONE, APART, EVERYWHERE)
 
 
 def partitions(

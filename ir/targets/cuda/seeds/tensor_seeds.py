@@ -89,8 +89,21 @@ class Seeds:
             rows = self._whole(False) + self._whole(True) + rows
             if self.kernel.roles.folded:
                 rows = self._folded(rows)
-            rows = [one for row in rows for one in self._batches(row)]
+            rows = [one for row in map(self._in_order, rows) for one in self._batches(row)]
         return [row for row in rows if row]
+
+    def _in_order(self, row: dict[str, Value]) -> dict[str, Value]:
+        """A seed whose tiles go in the one order that there is, where they are one row or one
+        column."""
+        kernel, axes = self.kernel, self.kernel.program.axes
+        swap, raster = row[kernel.name("swap")], kernel.name("raster")
+        roles = kernel.swapped if swap and kernel.swapped else kernel.roles
+        counts = (
+            prod(-(-axes[axis] // int(row.get(kernel.name(f"tile.{axis}"), 1))) for axis in side)
+            for side in (roles.rows, roles.columns)
+        )
+        lone = volume(kernel.program, roles.batch) == 1 and 1 in counts
+        return {**row, raster: "rows"} if lone else row
 
     def _batches(self, row: dict[str, Value]) -> Iterator[dict[str, Value]]:
         """Batches that share an operand beside each other, and as they are."""
