@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -68,13 +69,15 @@ STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as meas
 class _Moved:
     """Loads that are alike, or a store, which is no group. `last`: the axis along which points lie
     nearest to each other, where several are in a sector, `step` elements apart; "" elsewhere.
-    `size`: bytes of an element."""
+    `size`: bytes of an element. `within`: the next axes of a store, of which neighbours are
+    neighbours in memory where all of the one before is stored."""
 
     group: Group | None
     axes: tuple[str, ...]
     last: str
     step: int
     size: int
+    within: tuple[str, ...] = ()
 
 
 class BlockCosts:
@@ -239,12 +242,16 @@ class BlockCosts:
             size = dtype_of(group.first.dtype).bytes
             steps = [(abs(c), a) for d in group.first.dimensions[-1:] for a, c in d.terms]
             step, last = min(steps, key=lambda one: one[0], default=(int(SECTOR), ""))
-            near = step * size < SECTOR
+            places = {access.dimensions[-1].constant % step for access in group.accesses
+                      if access.dimensions and group.first.plain}  # fmt: skip
+            near = step * size < SECTOR or 2 * len(places) > step
             found.append(_Moved(group, group.axes, last if near else "", step, size))
         for node in self.program.nodes:
             if isinstance(node.op, Store):
                 size = dtype_of(node.dtype).bytes
-                found.append(_Moved(None, node.axes, "".join(node.op.axes[-1:]), 1, size))
+                axes = node.op.axes
+                last, within = "".join(axes[-1:]), tuple(reversed(axes[:-1]))
+                found.append(_Moved(None, node.axes, last, 1, size, within))
         return tuple(found)
 
     def _moved(self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array]) -> Array:
@@ -267,9 +274,21 @@ class BlockCosts:
             if one.last:
                 along = self._side_by_side(columns, one.last, tiles, own)
                 run = one.step * np.where(along, tiles[one.last], own[one.last])
+                run = np.maximum(run, self._stored_run(one, tiles))
             waste = np.clip(SECTOR / np.maximum(run * one.size, 1.0), 1.0, SECTOR / one.size)
             total = total + volume * waste * np.minimum(again, 64.0)
         return total
+
+    def _stored_run(self, one: _Moved, tiles: dict[str, Array]) -> Array:
+        """Elements of a store that lie behind one another, of tiles that have all of its last
+        axes."""
+        axes, run = self.program.axes, np.ones(len(tiles[one.last]))
+        whole = np.full(len(run), bool(one.within))
+        for before, axis in pairwise((one.last, *one.within)):
+            whole = whole & (tiles[before] >= axes[before])
+            here = np.minimum(tiles[axis], axes[axis])
+            run = np.where(whole, np.maximum(run, axes[before]) * here, run)
+        return run
 
     def _side_by_side(
         self, columns: Columns, axis: str, tiles: dict[str, Array], own: dict[str, Array]
