@@ -122,7 +122,7 @@ class _States:
 
     def _ends(self, op: Reduce, of: int) -> bool:
         """Whether a reduction is along the steps, of what they make."""
-        return of in self.inside and op.kind in _ENDS and not self.axes.isdisjoint(op.over)
+        return of in self.inside and op.kind in _ENDS and len(self.axes.intersection(op.over)) == 1
 
     def _total(self, op: Reduce, value: Tile) -> Tile:
         """A reduction along the steps as a state."""

@@ -127,3 +127,17 @@ def test_what_running_values_are_reduced_to_is_a_state() -> None:
     assert kinds(found, Recur) == 6
     assert len(phases_of(found)) == 1
     judge(found)
+
+
+@operator
+def both_ways(g: Graph, n: int, m: int) -> None:
+    """Running sums along two axes, and what is left of both at once."""
+    i, j = g.axes(i=n, j=m)
+    x = g.input("X", (i, j), "f32")
+    down, across = cumulative("sum", x, i), cumulative("sum", x, j)
+    g.output("M", reduce("max", down * across, over=(i, j)), "f32", ())
+
+
+def test_what_is_reduced_along_two_loops_is_right() -> None:
+    program = both_ways.build(n=4, m=5)
+    same(program, stated(program))

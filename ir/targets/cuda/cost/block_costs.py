@@ -312,8 +312,8 @@ class BlockCosts:
         last = min(apart, key=lambda axis: apart[axis] or SECTOR)
         step = apart[last] or size
         along = self._side_by_side(columns, last, tiles, own)
-        run = step * np.where(along, tiles[last], own[last])
-        each = min(step, size) * np.clip(SECTOR / np.maximum(run, 1.0), 1.0, SECTOR / size)
+        beside = np.where(along, tiles[last], own[last])
+        each = np.clip(SECTOR / beside, step, SECTOR)  # of a point, in a row of those beside it
         points = float(prod(self.program.axes[axis] for axis in group.axes))
         touched = points * len(group.accesses) * each
         once = size * float(prod(d.extent for d in group.first.dimensions))

@@ -52,7 +52,8 @@ def _places(
         made = program.nodes[one]
         types = [program.nodes[arg].type for arg in made.args]
         env = Environment(program.scope, {}, coordinates, types=types)
-        values[one] = made.op.meaning([values[arg] for arg in made.args], env)
+        with np.errstate(all="ignore"):
+            values[one] = made.op.meaning([values[arg] for arg in made.args], env)
     total = np.zeros(len(coordinates[axis]), dtype=np.int64)
     for index, extent in zip(op.index, program.scope.tensors[op.tensor].shape, strict=True):
         place = np.full(len(total), index.constant, dtype=np.int64)

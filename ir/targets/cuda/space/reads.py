@@ -18,6 +18,7 @@ from ir.columns import Columns
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.targets.cuda.layouts.access import Access, load_access
+from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.layouts.windows import alike
 from ir.targets.cuda.space.block_options import AHEAD
 from ir.targets.cuda.space.gathers import SECTOR, apart
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ir.targets.cuda.space.block import BlockKernel
 
 Array = NDArray[np.float64]
-WARP = 32
 LINE = 128  # bytes that L1 gives at a time
 BY_WAY = 2.5  # times a load's bytes, of one that goes by way of shared memory
 LEAST = 4  # bytes of a lane's access, whatever it takes
