@@ -52,7 +52,7 @@ NARROWED = 4  # forms of least work of which those with narrow products are look
 OFFERED = 4  # forms beside the program as written
 STEPPING = 16.0  # times as long that an operation takes where steps wait for each other
 GATHERED = 32  # operations that an index is which is computed for each element
-SENT = 64  # bytes that finding the order moves of each place that is sent to
+SENT = 160  # bytes that finding the order moves of each place: four passes, keys and places
 FOLDED = 4.0  # times as long that an operation takes on states of several numbers
 AGAIN = 4  # products of an operand's element from which what it is made of counts
 DIGITS = 6  # of a form's canonical hash, in its name
@@ -364,7 +364,7 @@ def work_of(program: Program, rates: Rates) -> Work:
 
 
 def _sent(program: Program, node: Node, op: Scatter) -> int:
-    """Bytes of what is sent, there and back, and of finding the order in which it is."""
+    """Bytes of what is sent, there and back one by one, and of finding the order in which it is."""
     types = [program.nodes[arg].type for arg in node.args]
     sent = {axis for axis in op.sources(types) if axis not in op.owned}
     if not sent:
@@ -373,7 +373,7 @@ def _sent(program: Program, node: Node, op: Scatter) -> int:
     named |= {axis for tile in types[1:] for axis in tile.axes}
     places = volume(program.scope, tuple(sent & named))
     values = volume(program.scope, types[0].axes) * dtype_of(types[0].dtype).bytes
-    return SENT * places + 2 * values
+    return SENT * places + 4 * values
 
 
 def _written_for_reads(program: Program) -> int:

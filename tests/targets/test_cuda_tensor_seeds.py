@@ -9,12 +9,12 @@ from ir.targets.cuda.build.kernels import kernels_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 
 
-def test_seeds_of_few_rows_or_columns_break_no_rule() -> None:
-    """Tiles that are one row or one column of all have one order."""
-    for m, n in ((16, 4096), (4096, 128), (1, 14336)):
+def test_tiles_of_few_rows_or_columns_are_in_order() -> None:
+    """Those that are one row or one column of all have one order, whatever the seed says."""
+    for m, n, least in ((16, 4096, 200), (4096, 128, 125), (1, 14336, 200)):
         program = load_operator("matmul").build(m=m, n=n, k=4096, dtype="bf16")
         space = BACKEND.space(program, HARDWARE)
-        assert space.legal(space.seed_matrix).mean() > 0.85
+        assert space.legal(space.seed_matrix).sum() > least
 
 
 def test_what_is_combined_along_columns_begins_with_all_of_them() -> None:

@@ -89,7 +89,8 @@ class Seeds:
             rows = self._whole(False) + self._whole(True) + rows
             if self.kernel.roles.folded:
                 rows = self._folded(rows)
-            rows = [one for row in map(self._in_order, rows) for one in self._batches(row)]
+            rows += [one for row in rows if (one := self._in_order(row)) != row]
+            rows = [one for row in rows for one in self._batches(row)]
         return [row for row in rows if row]
 
     def _in_order(self, row: dict[str, Value]) -> dict[str, Value]:
