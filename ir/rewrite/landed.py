@@ -60,6 +60,8 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
             landings = _landings(program, position, node.op)
             if landings is not None:
                 found = _read(program, position, node.op, landings)
+                if found is None:
+                    return None
                 _, found = rereading.rewritten(found) or (position, found)
                 return position, digits(found)
     return None
@@ -101,11 +103,12 @@ def _solved(program: Program, axis: str, index: Index) -> _Landing:
     return min(found, key=lambda one: one[0])[1]
 
 
-def _read(program: Program, position: int, op: Scatter, landings: list[_Landing]) -> Program:
+def _read(program: Program, position: int, op: Scatter, landings: list[_Landing]) -> Program | None:
+    """The program without the scatter; None where the names of new axes are taken."""
     steps = {_step(one): -(-program.axes[one.beside] // one.step)
              for one in landings if one.beside}  # fmt: skip
     if not steps.keys().isdisjoint(program.axes):
-        return program
+        return None
     graph = graft(program, extents={**program.axes, **steps})
     made: list[Tile] = []
     for number, node in enumerate(program.nodes):

@@ -126,6 +126,13 @@ def test_places_that_are_data_stay_sent() -> None:
     assert rewritten(g.program()) is None
 
 
+def test_names_that_are_taken_leave_it_sent() -> None:
+    g = Graph("taken")
+    f, w, t, _ = g.axes(f=3, w=4, t=8, w_step=2)
+    g.output("y", scatter("sum", g.input("x", (f, w), "f32"), {t: 2 * f + w}))
+    assert rewritten(g.program()) is None
+
+
 def test_an_axis_that_two_places_have_stays_sent() -> None:
     g = Graph("diagonal")
     i, j, s, t = g.axes(i=3, j=4, s=3, t=6)

@@ -92,6 +92,9 @@ def test_what_steps_read_side_by_side_is_loaded_in_words(
     own = texts.split("//@ kernel")[1:]
     assert all(any(f"= {word}" in text for text in own) for word in words)
     assert words or not any("= tw_load_" in text for text in own)
+    if words:  # what is asked for ahead is inside, whole turns of it
+        asked = _lowered(program, counts[-1], 1).text("cuda").split("//@ kernel")[1]
+        assert f", {times - counts[-1]}ll);" in asked
 
 
 def _lowered(program: Program, count: int, number: int) -> Kernel:

@@ -13,8 +13,8 @@ from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.program import Program
 from ir.stages import is_reduction, reduced_axes
+from ir.targets.cuda.prelude.families import MMA_KINDS
 
-TENSOR_KINDS = ("bf16", "f16", "tf32", "e4m3", "i8", "u8", "u8i8", "i8u8")  # of operands
 MAP_RANK = 5
 WHOLE_LINES = 128  # bytes that parts of an innermost dimension are multiples of
 STRIDE_UNIT = 16  # bytes that strides of a tensor map are multiples of
@@ -77,7 +77,7 @@ def kind_of(program: Program, product: Product) -> str:
 def for_tensor_cores(program: Program, product: Product) -> bool:
     """Whether types and axes are those of a matrix product that tensor cores compute."""
     wide = program.nodes[product.position].dtype in ("f32", "i32")
-    fits = kind_of(program, product) in TENSOR_KINDS and wide
+    fits = kind_of(program, product) in MMA_KINDS and wide
     return bool(fits and product.rows and product.columns)
 
 

@@ -35,7 +35,7 @@ from ir.plain.scaled import scaled_of
 from ir.plain.strides import Walk, elements, extent_of, statements_of, steps_of
 from ir.schedule import Value
 from ir.targets.cuda.cost.product_costs import ProductCosts
-from ir.targets.cuda.cost.touched import touched_bytes
+from ir.targets.cuda.cost.touched import repeated, touched_bytes
 from ir.targets.cuda.plain.plain_held import waits_of
 from ir.targets.cuda.plain.plain_products import Tile
 from ir.targets.cuda.plain.plain_shape import loops_of_registers
@@ -327,15 +327,9 @@ def _times(s: Statement) -> float:
 def _combined(statements: Iterable[Statement], tensors: frozenset[str]) -> dict[str, float]:
     """How often a point combines in each tensor; what is stored alike by all is no trouble."""
     found: dict[str, float] = {}
-    for s in statements:
+    for s, often in repeated(statements, sometimes=True):
         if isinstance(s, Combine) and s.array in tensors and s.kind != "or":
-            found[s.array] = found.get(s.array, 0.0) + 1.0
-        often = s.often if isinstance(s, If) else 1.0
-        if isinstance(s, Loop | Between | Accumulate | Spread):
-            often = float(extent_of(s))
-        for block in nested(s):
-            for name, count in _combined(block, tensors).items():
-                found[name] = found.get(name, 0.0) + often * count
+            found[s.array] = found.get(s.array, 0.0) + often
     return found
 
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ir.plain.accesses import nested, scalars_of
-from ir.plain.code import Accumulate, Between, Combine, Loop, PlainKernel, Spread, Statement, Write
+from ir.plain.code import (
+    Accumulate,
+    Between,
+    Combine,
+    If,
+    Loop,
+    PlainKernel,
+    Spread,
+    Statement,
+    Write,
+)
 from ir.plain.strides import elements, extent_of
 from ir.targets.cuda.space.gathers import SECTOR
 from ir.targets.cuda.space.plain_cuts import spec_bytes
@@ -24,15 +34,25 @@ def touched_bytes(kernel: PlainKernel, points: int) -> float:
 def _touches(statements: Iterable[Statement], tensors: frozenset[str]) -> dict[str, float]:
     """How often a point reads or writes each tensor."""
     found: dict[str, float] = {}
-    for s in statements:
+    for s, often in repeated(statements):
         here = [e.array for e in elements(scalars_of(s))]
         here += [s.array] if isinstance(s, Write | Combine) else []
         for name in tensors.intersection(here):
-            found[name] = found.get(name, 0.0) + here.count(name)
-        often = 1.0
-        if isinstance(s, Loop | Between | Accumulate | Spread):
-            often = float(extent_of(s))
-        for block in nested(s):
-            for name, count in _touches(block, tensors).items():
-                found[name] = found.get(name, 0.0) + often * count
+            found[name] = found.get(name, 0.0) + often * here.count(name)
     return found
+
+
+def repeated(
+    statements: Iterable[Statement], sometimes: bool = False, often: float = 1.0
+) -> Iterator[tuple[Statement, float]]:
+    """All statements, and how often a point comes to each; if `sometimes`, to those of a branch as
+    often as it is taken."""
+    for s in statements:
+        yield s, often
+        times = often
+        if isinstance(s, Loop | Between | Accumulate | Spread):
+            times *= extent_of(s)
+        elif sometimes and isinstance(s, If):
+            times *= s.often
+        for block in nested(s):
+            yield from repeated(block, sometimes, times)

@@ -9,7 +9,7 @@ What does not move with the step is loaded once, before all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -229,18 +229,17 @@ class HeldLoop:
         w, ahead = self.w, max(FAR, self.count)
         apart = [one for one in self.moving if not one.across]
         together = [one for one in self.moving if one.across]
-        last = f"{self.loop.extent - 1}ll)"
-        with w.block("") if together else nullcontext():
-            if together:
-                self._at(f"min({first} + {ahead}ll, {last}")
-            for one in together:
-                begin = self._begin(one)
-                for at in range(0, self.count * one.points, LINE // one.size):
-                    w.line(f"tw_prefetch({begin} + {at});")
+        if together:
+            with w.block(""):
+                self._at(f"min({first} + {ahead}ll, {self.loop.extent - self.count}ll)")
+                for one in together:
+                    begin = self._begin(one)
+                    for at in range(0, self.count * one.points, LINE // one.size):
+                        w.line(f"tw_prefetch({begin} + {at});")
         if not apart:
             return
         with w.unrolled(number, self.count), w.block(""):
-            self._at(f"min({first} + {number} + {ahead}ll, {last}")
+            self._at(f"min({first} + {number} + {ahead}ll, {self.loop.extent - 1}ll)")
             for one in apart:
                 with ExitStack() as blocks:
                     self._loops(one, LINE // one.size, blocks)
