@@ -16,6 +16,7 @@ from ir.plain.code import (
     If,
     Let,
     Loop,
+    Name,
     Scalar,
     Spread,
     Statement,
@@ -55,6 +56,24 @@ def every(statements: Iterable[Statement]) -> Iterator[Statement]:
         yield statement
         for block in nested(statement):
             yield from every(block)
+
+
+def assigned(statements: Iterable[Statement]) -> frozenset[str]:
+    """The variables that get another value than their first, under a condition or in turn."""
+    return frozenset(s.name.name for s in every(statements) if isinstance(s, Assign))
+
+
+def names_in(scalar: Scalar) -> Iterator[Name]:
+    """The variables that a scalar reads."""
+    if isinstance(scalar, Name):
+        yield scalar
+    elif isinstance(scalar, Call):
+        for arg in scalar.args:
+            yield from names_in(arg)
+    elif isinstance(scalar, Convert):
+        yield from names_in(scalar.arg)
+    elif isinstance(scalar, Element):
+        yield from names_in(scalar.index)
 
 
 def arrays_in(scalars: Iterable[Scalar]) -> Iterator[str]:

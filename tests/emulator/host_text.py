@@ -240,6 +240,8 @@ TW_INLINE void NAME(u32 address, u32 v) { rt_store_shared("NAME", address, &v, 4
 TW_INLINE void NAME(u32 address, u32 v) { rt_store_shared("NAME", address, &v, 2); }
 //@ tw_store_shared_1
 TW_INLINE void NAME(u32 address, u32 v) { rt_store_shared("NAME", address, &v, 1); }
+//@ tw_index
+TW_INLINE i64 tw_index(i64 value) { return value; }
 //@ tw_prefetch
 TW_INLINE void tw_prefetch(const void*) {}
 //@ tw_load_16 tw_load_16_stream tw_read_16

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from ir.dtypes import NARROW
 from ir.ops.map import Map
+from ir.plain.accesses import names_in
 from ir.plain.code import Array, Call, Convert, Element, Name, Number, Scalar
 from ir.targets.cuda.text import scalars
 
@@ -58,10 +59,13 @@ def widened(text: str, source: str, dtype: str) -> str:
 
 
 class PlainScalars:
-    """Writes scalars that read `arrays`."""
+    """Writes scalars that read `arrays`, in what has variables that get a value under a condition
+    (`unsettled`)."""
 
-    def __init__(self, arrays: Sequence[Array], names: Names) -> None:
-        self.names = names
+    def __init__(
+        self, arrays: Sequence[Array], names: Names, unsettled: frozenset[str] = frozenset()
+    ) -> None:
+        self.names, self.unsettled = names, unsettled
         self.dtypes: dict[str, str] = {array.name: array.dtype for array in arrays}
         self.held: Mapping[Element, str] = {}  # elements that registers have
 
@@ -102,10 +106,17 @@ class PlainScalars:
         return widened(scalars.from_storage(raw, dtype), dtype, element.dtype)
 
     def _converted(self, convert: Convert) -> str:
+        if convert.to == "i64" and self._is_unsettled(convert.arg):
+            return f"tw_index({self.text(convert.arg)})"
         text = scalars.convert(self.text(convert.arg), convert.arg.dtype, convert.to)
         if convert.to in NARROW and convert.to != "tf32":
             text = scalars.from_storage(scalars.to_storage(text, convert.to), convert.to)
         return widened(text, convert.to, convert.dtype)
+
+    def _is_unsettled(self, scalar: Scalar) -> bool:
+        if scalars.register_type(scalar.dtype) not in ("i32", "i64"):
+            return False
+        return any(name.name in self.unsettled for name in names_in(scalar))
 
     def given(self, value: Scalar, dtype: str) -> str:
         """A scalar as one of a compute type, or i64."""

@@ -10,14 +10,12 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from ir.dtypes import dtype_of
-from ir.plain.accesses import every
+from ir.plain.accesses import every, names_in
 from ir.plain.code import (
     Accumulate,
     Assign,
     Call,
     Combine,
-    Convert,
-    Element,
     Let,
     Name,
     Number,
@@ -133,19 +131,6 @@ class _Finder:
         divisor = gcd(self.fold.extent, rest, *terms.values())
         most = WIDEST // dtype_of(dtype).bytes
         return min(divisor & -divisor, most) if divisor else most
-
-
-def names_in(scalar: Scalar) -> Iterator[Name]:
-    """The variables that a scalar reads."""
-    if isinstance(scalar, Name):
-        yield scalar
-    elif isinstance(scalar, Call):
-        for arg in scalar.args:
-            yield from names_in(arg)
-    elif isinstance(scalar, Convert):
-        yield from names_in(scalar.arg)
-    elif isinstance(scalar, Element):
-        yield from names_in(scalar.index)
 
 
 def _terms(scalar: Scalar, factor: int, lets: Mapping[str, Scalar]) -> dict[Scalar | None, int]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
-from ir.plain.accesses import nested
+from ir.plain.accesses import assigned, nested
 from ir.plain.code import (
     THREAD,
     Accumulate,
@@ -83,7 +83,7 @@ class PlainText:
     ) -> None:  # fmt: skip
         self.kernel, self.w, self.group, self.shared = kernel, w, group, shared
         self.names = Names()
-        self.scalars = PlainScalars(kernel.arrays, self.names)
+        self.scalars = PlainScalars(kernel.arrays, self.names, assigned(kernel.body))
         self.own = frozenset(a.name for a in kernel.arrays if a.place == THREAD)
         self.order = Order(kernel.body, self.own)
         self.folds = folds_of(kernel) if group else ()

@@ -346,6 +346,18 @@ TW_INLINE void tw_store_shared_2(u32 address, u32 v) {
 TW_INLINE void tw_store_shared_1(u32 address, u32 v) {
   asm volatile("st.shared.b8 [%0], %1;" ::"r"(address), "r"(v) : "memory");
 }
+//@ tw_index
+// An index that is only known under a condition, opaque to the compiler. It would multiply it by the
+// stride under that condition and take 0 elsewhere, and ptxas 13.0 reads such a product before its 0
+// is there (CS2R, then a predicated IMAD.WIDE, for sm_90): addresses are off, now and then.
+TW_INLINE i64 tw_index(i32 value) {
+  asm("" : "+r"(value));
+  return value;
+}
+TW_INLINE i64 tw_index(i64 value) {
+  asm("" : "+l"(value));
+  return value;
+}
 //@ tw_prefetch
 // Asks the L2 cache, where all writes meet, for the line of `address`.
 TW_INLINE void tw_prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }

@@ -8,6 +8,7 @@ from math import prod
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
+from ir.ops.map import Map
 from ir.ops.store import Store
 from ir.program import Program
 from ir.targets.cuda.build.readers import read_once
@@ -361,6 +362,7 @@ class Transfers(Registers):
         digits = access.row_first(fragment.digits)
         width = self._row_width(position, access, digits)
         outside = scalars.literal(op.fill or 0, node.dtype)
+        unsettled = [n for n, arg in enumerate(node.args) if self._unsettled(arg)]
         with self.each_vector(digits, width) as points:
             parts, conditions = [], []
             inside = self.inside(node.axes, points[0])
@@ -370,7 +372,8 @@ class Transfers(Registers):
                 index = self._dimension_index(d.terms, d.constant, points[0])
                 if d.gather is not None:
                     index = f"({index} + {self.scalar(node.args[d.gather], points[0], {})})"
-                parts.append(f"(i64){index} * {d.stride}")
+                wide = f"tw_index({index})" if d.gather in unsettled else f"(i64){index}"
+                parts.append(f"{wide} * {d.stride}")
                 if op.fill is not None:
                     conditions += [f"{index} >= 0", f"{index} < {d.extent}"]
             where, condition = " + ".join(parts), " && ".join(conditions)
@@ -385,6 +388,13 @@ class Transfers(Registers):
                     value = f"({condition}) ? {value} : {outside}"
                 self.w.line(f"{targets[0]} = {value};")
         return fragment
+
+    def _unsettled(self, position: int) -> bool:
+        """Whether a value may be one of two: what was loaded or chosen under a condition."""
+        found = (self.nodes[n].op for n in self.program.behind([position], lambda _: False))
+        return any(
+            isinstance(op, Load) or (isinstance(op, Map) and op.function == "where") for op in found
+        )
 
     def _take_words(
         self, targets: Sequence[str], dtype: str, source: str, condition: str, outside: str
