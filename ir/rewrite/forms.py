@@ -34,6 +34,7 @@ from ir.rewrite import (
     narrowing,
     rereading,
     scanned,
+    strided,
 )
 from ir.rewrite.canonical import canonical
 from ir.rewrite.chunks import NAME, WHY, chunked
@@ -231,7 +232,7 @@ class _Search:
         if own or not (form.family or self.chunks):
             for name, node, program in chunked(form.program):
                 yield Step(name, node), True, program  # differences of sums up to two points
-        for whole in (keyed, landed, scanned, rereading):
+        for whole in (keyed, landed, scanned, rereading, strided):
             if (found := whole.rewritten(form.program)) is not None:
                 yield Step(whole.NAME, found[0]), False, found[1]
         yield from rewritten(form.program)
@@ -280,7 +281,7 @@ def reason_of(step: str) -> str:
         return f"{diagonal.WHY} ({diagonal.ROUNDING})"
     if step == block_masks.NAME:
         return f"{block_masks.WHY} ({block_masks.ROUNDING})"
-    for one in (digits, keyed, landed, scanned, rereading, narrowing):
+    for one in (digits, keyed, landed, scanned, rereading, strided, narrowing):
         if step == one.NAME:
             return f"{one.WHY} ({one.ROUNDING})"
     return next(f"{rule.why} ({rule.rounding})" for rule in RULES if rule.name == step)
@@ -324,7 +325,7 @@ def applied(rule: Rule, program: Program, root: int) -> Iterator[Program]:
 
 def work_of(program: Program, rates: Rates) -> Work:
     """Arithmetic at the rates of its units, and bytes at that of memory."""
-    seconds = program.bytes / rates.bytes
+    seconds = (program.bytes + strided.twice_read(program)) / rates.bytes
     steps, feeding = _in_steps(program), _feeding(program, _is_sum)
     folded = _feeding(program, _is_folded)  # which always goes through memory
     feeding |= folded

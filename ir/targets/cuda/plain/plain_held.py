@@ -36,6 +36,7 @@ from ir.plain.scalars import rebuilt
 from ir.plain.strides import Walk, elements, statements_of
 from ir.plain.sums import names_of
 from ir.targets.cuda.plain.plain_ahead import LINE
+from ir.targets.cuda.plain.plain_sent import Sending
 from ir.targets.cuda.plain.plain_shape import loops_of_registers
 from ir.targets.cuda.plain.plain_words import WORD, remainder
 from ir.targets.cuda.text import scalars
@@ -198,6 +199,7 @@ class HeldLoop:
         self.loop, self.count = loop, min(count, loop.extent)
         self.moving = [across_of(one, loop, self.count) for one in held if one.moves]
         self.fixed = [one for one in held if not one.moves]
+        self.sending = Sending(text, loop, self.count)
 
     def write(self) -> None:
         w, extent, outer = self.w, self.loop.extent, self.text.scalars.held
@@ -214,9 +216,13 @@ class HeldLoop:
                     self._at(f"{first} + {number}")
                     self._fill(moving, number)
                 texts = self._texts(moving, number)
-                with w.unrolled(number, self.count), w.block(""):
+                with self.sending.steps(number), w.unrolled(number, self.count), w.block(""):
                     self._at(f"{first} + {number}")
                     self._step({**outer, **fixed, **texts})
+                if self.sending.sent:
+                    with w.block(""):
+                        self._at(first)
+                        self.sending.send()
             if whole < extent:
                 with w.block(f"for (i64 {first} = {whole}; {first} < {extent}; {first}++)"):
                     self._at(first)

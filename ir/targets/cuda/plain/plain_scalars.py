@@ -125,5 +125,8 @@ class PlainScalars:
     def stored(self, array: str, value: Scalar) -> str:
         """A scalar as an element of an array."""
         dtype = self.dtypes[array]
-        text = scalars.convert(self.text(value), value.dtype, dtype)
-        return scalars.to_storage(text, dtype)
+        return scalars.to_storage(self.given_as(value, dtype), dtype)
+
+    def given_as(self, value: Scalar, dtype: str) -> str:
+        """A scalar as one of any dtype, in a register."""
+        return scalars.convert(self.text(value), value.dtype, dtype)

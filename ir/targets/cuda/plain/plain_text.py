@@ -91,6 +91,7 @@ class PlainText:
         self.run_length = run  # iterations of a fold of its own that a thread loads at a time
         self.fetch = fetch  # ask memory for what later steps of such a loop read
         self.sharing = 1  # lanes that share the sums of an iteration that is being written
+        self.sent: Mapping[int, str] = {}  # where writes of several steps wait for each other
         self.steps = steps  # of a loop whose reads a thread makes before the first of them
 
     def run(self, statements: Sequence[Statement], together: bool | None = None) -> None:
@@ -183,6 +184,10 @@ class PlainText:
 
     def _write(self, write: Write, together: bool) -> None:
         place = f"{self.names[write.array]}[{self.scalars.text(write.index)}]"
+        if id(write) in self.sent:
+            dtype = self.scalars.dtypes[write.array]
+            self.w.line(f"{self.sent[id(write)]} = {self.scalars.given_as(write.value, dtype)};")
+            return
         value = self.scalars.stored(write.array, write.value)
         accesses = tuple(accesses_here(write))
         if together:
