@@ -5,7 +5,8 @@ order of the result, so that it does not matter who puts what where. An axis goe
 keys that precede the last one that is held are collected; when they are many they are sorted
 together with those that are held, and the first ones stay. Sorting is by merging: runs of eight in
 registers, then two runs into one, in which each key finds its place by counting, by halves, how
-many of the other run precede it. A short axis is one chunk.
+many of the other run precede it; where runs have become as long as what is held, only that much
+of two is kept. A short axis is one chunk.
 """
 
 from __future__ import annotations
@@ -123,6 +124,12 @@ def _bits(value: Scalar, source: str, to: str) -> Scalar:
     return Call("bitcast", (value,), to, Map("bitcast", to), source)
 
 
+def _left(count: int, width: int) -> int:
+    """How many keys there are when two runs of `width` are the first `width` of both."""
+    pairs, rest = divmod(count, 2 * width)
+    return pairs * width + min(rest, width)
+
+
 class Selecting:
     """The first `held` of `extent` keys in order, as statements of a group.
 
@@ -180,9 +187,15 @@ class Selecting:
         block.add(Spread(((group, groups),), body.body))
         half, width = 0, _RUN
         while width < count:
-            self._merged(block, index(half), index(self.room - half), width, index(count))
-            half, width = self.room - half, 2 * width
+            cut = self._cuts(width)
+            self._merged(block, index(half), index(self.room - half), width, index(count), cut)
+            half = self.room - half
+            width, count = (width, _left(count, width)) if cut else (2 * width, count)
         return index(half)
+
+    def _cuts(self, width: int) -> bool:
+        """Whether of two runs of `width` keys the first `width` are enough."""
+        return width >= self.held
 
     @staticmethod
     def _network(block: Block, keys: list[Scalar]) -> list[Scalar]:
@@ -258,17 +271,30 @@ class Selecting:
             some.branch(Call("lt", (place, count), "bool"), write)
         body.add(If(Call("lt", (first, count), "bool"), some.body, often=_OFTEN))
         block.add(Spread(((group, groups),), body.body))
-        width = _RUN
-        while width < self.room:
-            inner = block.inner()
+        width, most = _RUN, self.room
+        while width < most:
+            inner, cut = block.inner(), self._cuts(width)
             other = inner.let(Call("sub", (index(self.room), half), "i64"), "other")
-            self._merged(inner, half, other, width, count)
+            self._merged(inner, half, other, width, count, cut, most)
             inner.add(Assign(half, other))
+            if cut:
+                inner.assign(count, self._fewer(inner, count, width))
             block.branch(Call("lt", (index(width), count), "bool"), inner)
-            width *= 2
+            width, most = (width, _left(most, width)) if cut else (2 * width, most)
 
-    def _merged(self, block: Block, half: Scalar, other: Scalar, width: int, count: Scalar) -> None:
-        """Runs of `width` keys from `half` on, two and two into one, from `other` on."""
+    @staticmethod
+    def _fewer(block: Block, count: Scalar, width: int) -> Scalar:
+        """`_left` of a count that is known when the kernel runs."""
+        pairs = block.let(Call("floordiv", (count, index(2 * width)), "i64"), "pairs")
+        rest = Call("sub", (count, times(pairs, 2 * width)), "i64")
+        return plus(times(pairs, width), Call("min", (rest, index(width)), "i64"))
+
+    def _merged(
+        self, block: Block, half: Scalar, other: Scalar, width: int, count: Scalar,
+        cut: bool = False, most: int = 0,
+    ) -> None:  # fmt: skip
+        """Runs of `width` keys from `half` on, two and two into one, from `other` on; `cut`: into
+        their first `width` keys. `most`: how many there may be where that is not known."""
         pair, side, own = (block.variable(stem) for stem in ("pair", "side", "own"))
         body = block.inner()
         start = body.let(times(pair, 2 * width), "start")
@@ -283,18 +309,24 @@ class Selecting:
             left = Call("sub", (count, sibling), "i64")
             limit = inner.let(Call("min", (left, index(width)), "i64"), "limit")
         base = inner.let(plus(half, sibling), "base")
-        away = Call("sub", (plus(other, plus(start, own)), base), "i64")
-        to = inner.let(away, "to")
+        into = inner.let(plus(other, times(pair, width) if cut else start), "into")
+        to = inner.let(Call("sub", (plus(into, own), base), "i64"), "to")
 
         def precedes(at: Scalar) -> Scalar:
             return Call("lt", (Element(self.keys, at, "i64"), key), "bool")
 
         there = plus(to, first_not(inner, width, precedes, limit, base))
-        inner.add(Write(self.keys, there, key))
+        if cut:
+            found, kept = inner.let(there, "found"), inner.inner()
+            kept.add(Write(self.keys, found, key))
+            end = plus(into, index(width))
+            inner.add(If(Call("lt", (found, end), "bool"), kept.body, often=0.5))
+        else:
+            inner.add(Write(self.keys, there, key))
         if not even:
             often = 1.0 if isinstance(count, Number) else _OFTEN
             body.add(If(Call("lt", (place, count), "bool"), inner.body, often=often))
-        most = int(count.value) if isinstance(count, Number) else self.room
+        most = int(count.value) if isinstance(count, Number) else most
         pairs = -(-most // (2 * width))
         variables = ((pair, pairs), (side, 2), (own, width))
         block.add(Spread(variables, body.body))
