@@ -187,8 +187,23 @@ def similarities(n: int = 64, m: int = 512, d: int = 64) -> Program:
 
 CHAINS = (similarities, divided, rotated, one_query, long_rows, two_scores, wide_values, gradients)
 ALONG = (normal_columns, long_softmax, groups, row_gradients, column_sums)
+
+
+def similarity(b: int = 2, h: int = 9, w: int = 21) -> Program:
+    """How alike the means and squares of two images are around each point, over all points."""
+    g = Graph("similarity")
+    n, i, j, p, q = g.axes(b=b, i=h, j=w, p=3, q=3)
+    first, second = (g.tensor(name, (b, h, w), "f32", fill=0) for name in "XY")
+    x, y = (image[n, i + p - 1, j + q - 1] for image in (first, second))
+    means = [reduce("sum", value, over=(p, q)) for value in (x, y, x * y)]
+    alike = (means[2] - means[0] * means[1]) / (means[0] * means[0] + means[1] * means[1] + 1.0)
+    g.output("S", reduce("sum", alike, over=(i, j)), "f32", (n,))
+    return g.program()
+
+
 PROGRAMS = (
-    scaled_by_all, two_products, normal, images, updated, quantised, codes, table, *CHAINS, *ALONG,
+    scaled_by_all, two_products, normal, images, updated, quantised, codes, table, similarity,
+    *CHAINS, *ALONG,
 )  # fmt: skip
 SLOW = (wide_values, rotated, gradients)  # many kernels each
 FEW = 8  # processors, so that small programs have parts for all of them
@@ -245,6 +260,12 @@ def test_what_is_reduced_to_little_goes_through_memory() -> None:
     last = json.loads(kernel.text("launch"))["kernels"][-1]
     assert last["grid"][0] > int(HARDWARE["sms"])
     assert [p["argument"] for p in last["parameters"]] == ["X", "scale", "Y"]
+
+
+def test_sums_over_a_window_meet_in_one_value() -> None:
+    program = similarity()
+    assert len(outputs_of(program, "sums-met")) == 2
+    assert len(outputs_of(program, "sums-stored")) == 4
 
 
 def outputs_of(program: Program, residence: str) -> list[list[str]]:

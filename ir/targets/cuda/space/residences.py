@@ -43,6 +43,8 @@ from ir.targets.cuda.space.parts import (
 USUAL = "usual"
 SUMS, PRODUCTS, STORED = "sums-stored", "products-stored", "all-stored"
 """Reductions that are no products for tensor cores, those that are, and both."""
+MET = "sums-met"
+"""What such reductions over the same points come together in: one value of all of them."""
 OPERANDS = "operands-stored"
 """Factors of products for tensor cores that are computed of nothing reduced."""
 LAID = "inputs-laid"
@@ -128,7 +130,8 @@ def residences(program: Program, processors: int) -> tuple[str, ...]:
     counts = dict.fromkeys(n for phase in usual for n in counts_of(phase, processors))
     parts = [f"{PARTS}{count}" for count in counts]
     wide = (f"{WIDE}-{name}" for name in parts)
-    for name in (ROWS, STEPS, *parts, *wide, JOINED, WIDE, LAID, OPERANDS, SUMS, PRODUCTS, STORED):
+    stored = (OPERANDS, SUMS, MET, PRODUCTS, STORED)
+    for name in (ROWS, STEPS, *parts, *wide, JOINED, WIDE, LAID, *stored):
         found.setdefault(pieces_of(program, name), name)
     beside = any(has_stores_beside(p.program) for p in pieces_of(program, BESIDE) if not p.plain)
     shared = dict.fromkeys(n for phase in usual for n in counts_beside(phase, processors))
@@ -173,9 +176,10 @@ def _stored(program: Program, residence: str) -> set[int]:
         return set()  # what is streamed is whole in no place
     if residence == OPERANDS:
         return set(_computed_factors(program))
-    wanted = {SUMS: (False,), PRODUCTS: (True,), STORED: (False, True)}[residence]
+    wanted = {SUMS: (False,), MET: (False,), PRODUCTS: (True,), STORED: (False, True)}[residence]
+    far = {STORED: True, MET: False}.get(residence)  # those that go where all they meet has met
     ends = (
-        (last_of if residence == STORED and is_product else boundary_of)(program, position)
+        (last_of if is_product == far else boundary_of)(program, position)
         for position in reductions_of(program)
         if (is_product := is_for_tensor_cores(program, position)) in wanted
     )
