@@ -6,7 +6,7 @@ A matrix row holds, for each decision, an index into its domain. Nothing here kn
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,9 +42,12 @@ class Decision:
     when: tuple[str, Value] | None = None
     unsaid: Value | None = None
     routes: bool = False
+    _places: dict[Value, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.domain or len(set(self.domain)) != len(self.domain):
+        places = {value: place for place, value in enumerate(self.domain)}
+        object.__setattr__(self, "_places", places)
+        if not self.domain or len(places) != len(self.domain):
             raise ValueError(f"{self.name}: a domain has at least one value, each once")
         if len(self.domain) > MAX_DOMAIN:
             raise ValueError(f"{self.name}: {len(self.domain)} values; {MAX_DOMAIN} is the limit")
@@ -70,9 +73,10 @@ class Decision:
 
     def index(self, value: object) -> int:
         """Where `value` stands in the domain; its text form will do. Raises UsageError."""
-        for position, known in enumerate(self.domain):
-            if known == value:
-                return position
+        if isinstance(value, int | str | float | np.generic):
+            place = self._places.get(value)  # type: ignore[arg-type]
+            if place is not None:
+                return place
         if isinstance(value, str):
             for position, known in enumerate(self.domain):
                 if str(known).lower() == value.lower():

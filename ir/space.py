@@ -195,7 +195,8 @@ class Space:
             raise UsageError(f"a schedule for {schedule.target!r} in a space for {self.target!r}")
         given = schedule.as_dict()
         for name in given:
-            self.decision(name)
+            if name not in self._tables:
+                self.decision(name)  # refuses it
         given = {**self._unsaid(given), **given}
         missing = [name for name in self.names if name not in given]
         if missing:
@@ -481,8 +482,9 @@ class Space:
     def _seed_row(self, seed: Mapping[str, Value]) -> list[int]:
         row = list(self._initial)
         for name, value in seed.items():
-            if name in self._tables:
-                row[self._tables[name].position] = self.decision(name).index(value)
+            table = self._tables.get(name)
+            if table is not None:
+                row[table.position] = self.decisions[table.position].index(value)
         return row
 
     @cached_property

@@ -25,6 +25,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
+_SEEN = pytest.StashKey[int]()
+
 request_tile_permission()  # some tests run kernels in their own process
 
 
@@ -33,10 +35,24 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(8, len(os.sched_getaffinity(0))) + 1
 
 
+_TESTS_BETWEEN = 50  # looks for garbage
+
+
 def pytest_collection_finish() -> None:
-    """Modules and tests are no garbage: nobody looks through them again and again."""
+    """Modules and tests are no garbage: nobody looks through them again and again. Nor is what a
+    few tests leave much of it: a sixth of the time went into looking as it was made."""
     gc.collect()
     gc.freeze()
+    gc.disable()
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Look for garbage now and then; what is none is not looked at again."""
+    seen = item.session.stash.get(_SEEN, 0) + 1
+    item.session.stash[_SEEN] = seen
+    if seen % _TESTS_BETWEEN == 0:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,9 @@ layouts"; C. Cecka, arXiv 2603.02298). Owns the value; `algebra.py` and its neig
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -45,10 +47,11 @@ class Layout:
                 f"shape {tree.text(self.shape)} and stride {tree.text(self.stride)} "
                 f"are of different form",
             )
-        least = min(tree.flatten(self.shape), default=1)
+        pairs = self.flat()
+        least = min([extent for extent, _ in pairs], default=1)
         if least < 1:
             raise LayoutError("extent", f"extent {least} in {tree.text(self.shape)}: at least 1")
-        widest = max(self.size, self.cosize)
+        widest = max(math.prod([extent for extent, _ in pairs]), _reach(pairs))
         if widest > _LARGEST:
             raise LayoutError("extent", f"size or reach of {widest} is above {_LARGEST}")
 
@@ -77,8 +80,7 @@ class Layout:
     @property
     def cosize(self) -> int:
         """One more than the largest offset (of negative strides: the span of all offsets)."""
-        reach = [(extent - 1) * stride for extent, stride in self.flat()]
-        return 1 + sum(r for r in reach if r > 0) - sum(r for r in reach if r < 0)
+        return _reach(self.flat())
 
     @property
     def rank(self) -> int:
@@ -157,7 +159,14 @@ def concat(*layouts: Layout) -> Layout:
     return Layout(tuple(a.shape for a in layouts), tuple(a.stride for a in layouts))
 
 
+def _reach(pairs: Iterable[tuple[int, int]]) -> int:
+    """Offsets from the least to the largest, both counted."""
+    return 1 + sum([abs((extent - 1) * stride) for extent, stride in pairs])
+
+
 def _checked(value: Any, what: str) -> IntTree:
+    if type(value) is int:  # most are
+        return value
     if isinstance(value, (tuple, list)):
         if not value:
             raise LayoutError("congruence", f"{what} holds an empty tuple: at least one mode")

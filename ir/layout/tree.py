@@ -15,20 +15,20 @@ IntTree = int | tuple["IntTree", ...]
 
 def flatten(tree: IntTree) -> tuple[int, ...]:
     """The leaves from left to right."""
-    return tuple(_leaves(tree))
-
-
-def _leaves(tree: IntTree) -> Iterator[int]:
-    if isinstance(tree, tuple):
-        for part in tree:
-            yield from _leaves(part)
-    else:
-        yield tree
+    if not isinstance(tree, tuple):
+        return (tree,)
+    found: list[int] = []
+    for part in tree:
+        if isinstance(part, tuple):
+            found.extend(flatten(part))
+        else:
+            found.append(part)
+    return tuple(found)
 
 
 def product(tree: IntTree) -> int:
     """Product of the leaves."""
-    return prod(_leaves(tree))
+    return prod(flatten(tree))
 
 
 def rank(tree: IntTree) -> int:
@@ -53,7 +53,7 @@ def like(profile: IntTree, leaves: Iterator[int]) -> IntTree:
 def compact(shape: IntTree) -> IntTree:
     """Colexicographic strides: the leftmost leaf varies fastest."""
     steps, step = [], 1
-    for extent in _leaves(shape):
+    for extent in flatten(shape):
         steps.append(step)
         step *= extent
     return like(shape, iter(steps))
