@@ -73,10 +73,10 @@ class Decision:
 
     def index(self, value: object) -> int:
         """Where `value` stands in the domain; its text form will do. Raises UsageError."""
-        if isinstance(value, int | str | float | np.generic):
-            place = self._places.get(value)  # type: ignore[arg-type]
-            if place is not None:
-                return place
+        try:
+            return self._places[value]  # type: ignore[index]
+        except (KeyError, TypeError):  # none of them as it is, or no value at all
+            pass
         if isinstance(value, str):
             for position, known in enumerate(self.domain):
                 if str(known).lower() == value.lower():
