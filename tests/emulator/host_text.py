@@ -322,6 +322,11 @@ TW_INLINE void tw_add_16(i32* address, i32 a, i32 b, i32 c, i32 d) {
   for (i32 i = 0; i < 4; i++) v[i] += there[i];
   rt_store("tw_add_16", address, v, 16);
 }
+//@ tw_lane_i64
+TW_INLINE i64 NAME(i64 value, i32 lane) {
+  rt_shuffle("NAME", &value, 8, lane);
+  return value;
+}
 //@ tw_shuffle_f32
 TW_INLINE f32 NAME(f32 value, i32 mask) {
   rt_shuffle("NAME", &value, 4, (i32)rt_lane() ^ mask);

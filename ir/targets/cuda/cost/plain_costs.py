@@ -39,6 +39,7 @@ from ir.targets.cuda.cost.touched import repeated, touched_bytes
 from ir.targets.cuda.plain.plain_held import waits_of
 from ir.targets.cuda.plain.plain_products import Tile
 from ir.targets.cuda.plain.plain_shape import loops_of_registers
+from ir.targets.cuda.plain.plain_staged import requests_of
 from ir.targets.cuda.plain.plain_step import PlainStep, array_bytes, column_bytes
 from ir.targets.cuda.plain.plain_stream import Stream
 from ir.targets.cuda.plain.plain_words import shares
@@ -49,6 +50,7 @@ from ir.targets.cuda.space.plain import (
     MMA,
     RUN,
     SHARE,
+    STAGED,
     STEPS,
     TEAM,
     THREADS,
@@ -81,6 +83,7 @@ THREADS_PER_PROCESSOR = 2048.0
 L2_PER_CLOCK = 16.0  # bytes into a processor, of what threads wait for
 _FEW = 0.05  # of what a processor does, that the threads of one warp do at least
 _LINE = 128  # bytes that a warp is given at a time
+REQUESTS_PER_CLOCK = 0.4  # that a processor makes of memory, each for a part of a line
 _NEAR = 0.35  # of the wait for memory, that for lines in L2
 
 
@@ -99,7 +102,7 @@ class PlainCosts:
             one = np.ones(1)
             numbers = (
                 said.threads, said.run, said.team, said.ahead, 1, said.share, 0, said.fetch,
-                said.steps,
+                said.steps, said.staged,
             )  # fmt: skip
             how = _How(*(one * number for number in numbers))
             table = self._step(step, ways, how, np.array([said.grouped]))
@@ -112,9 +115,11 @@ class PlainCosts:
         kernel, found = self.kernel, dict[str, Array]()
         unsaid = {RUN: 1.0, TEAM: 1.0, AHEAD: 0.0, THREADS: 0.0, BESIDE: 1.0, SHARE: 1.0,
                   STEPS: 1.0}  # fmt: skip
-        fetches = np.zeros(columns.rows)
-        if kernel.name(FETCH) in columns:
-            fetches = columns.is_(kernel.name(FETCH), True).astype(np.float64)
+
+        def said_so(name: str) -> Array:
+            if kernel.name(name) not in columns:
+                return np.zeros(columns.rows)
+            return columns.is_(kernel.name(name), True).astype(np.float64)
 
         def column(name: str) -> Array:
             if kernel.name(name) not in columns:
@@ -125,7 +130,7 @@ class PlainCosts:
         if kernel.name(MMA) in columns:
             tiles = columns.lookup(kernel.name(MMA), {name: n for n, name in enumerate(TILES)})
         said = [column(name) for name in (THREADS, RUN, TEAM, AHEAD, BESIDE, SHARE)]
-        how = _How(*(*said, tiles, fetches, column(STEPS)))
+        how = _How(*(*said, tiles, said_so(FETCH), column(STEPS), said_so(STAGED)))
         for here, cut in kernel.cuts.rows(columns):
             panels = np.stack([how.beside[here], how.tile[here]], axis=1).astype(int)
             for count, tile in np.unique(panels, axis=0) if here.any() else ((1, 0),):
@@ -182,7 +187,8 @@ class PlainCosts:
         lines = np.maximum(asked / how.share, least)
         lines = np.maximum(lines, brought / L2_PER_CLOCK)
         lines = step.points * lines / sms / np.minimum(blocks / sms, 1.0)
-        work = np.maximum(work, np.where(grouped, lines, 0.0))
+        rows = step.points * self._requests(step, how) / REQUESTS_PER_CLOCK / sms
+        work = np.maximum(work, np.where(grouped, lines, rows / np.minimum(blocks / sms, 1.0)))
         steps = serial.clocks(step.plain.body)
         steps = steps + np.where(
             grouped, LOAD_CLOCKS * whole.waits * np.where(how.fetch, _NEAR, 1.0), 0.0
@@ -197,6 +203,16 @@ class PlainCosts:
             "team": np.log2(how.team), "ahead": how.ahead, "issued": work / (traffic + 1.0),
             "clocks": clocks, "traffic": traffic,
         }  # fmt: skip
+
+    @staticmethod
+    def _requests(step: PlainStep, how: _How) -> Array:
+        """Those of a point's rows, where threads read and write words of their own."""
+        found = np.zeros(len(how.steps))
+        pairs = np.stack([how.steps, how.staged], axis=1).astype(int)
+        for count, staged in np.unique(pairs, axis=0) if step.pitches else ():
+            here = (pairs == (count, staged)).all(axis=1)
+            found[here] = requests_of(step.plain, int(count), bool(staged)) if count > 1 else 0.0
+        return found
 
     def _products_of(self, step: PlainStep, tile: Tile) -> ProductCosts:
         key = (id(step), tile)
@@ -367,6 +383,7 @@ class _How:
     tile: Array
     fetch: Array
     steps: Array
+    staged: Array
 
     def where(self, here: NDArray[np.bool_]) -> _How:
         return _How(*(getattr(self, field.name)[here] for field in fields(self)))

@@ -38,13 +38,14 @@ from ir.plain.sums import names_of
 from ir.targets.cuda.plain.plain_ahead import LINE
 from ir.targets.cuda.plain.plain_sent import Sending
 from ir.targets.cuda.plain.plain_shape import loops_of_registers
+from ir.targets.cuda.plain.plain_staged import Staging
 from ir.targets.cuda.plain.plain_words import WORD, remainder
 from ir.targets.cuda.text import scalars
 
 if TYPE_CHECKING:
     from ir.targets.cuda.plain.plain_text import PlainText
 
-COUNTS = (1, 2, 4, 8, 16)  # steps at a time
+COUNTS = (1, 2, 4, 8, 16, 32)  # steps at a time
 REGISTERS = 176  # that what waits may take
 FAR = 16  # steps ahead of which memory is asked
 STATEMENTS = 2048  # that are written out
@@ -200,6 +201,11 @@ class HeldLoop:
         self.moving = [across_of(one, loop, self.count) for one in held if one.moves]
         self.fixed = [one for one in held if not one.moves]
         self.sending = Sending(text, loop, self.count)
+        self.staging: Staging | None = None
+        if text.pitch:
+            self.staging = Staging(
+                text, loop, self.count, self.moving, [*self.sending.sent.values()]
+            )
 
     def write(self) -> None:
         w, extent, outer = self.w, self.loop.extent, self.text.scalars.held
@@ -207,10 +213,15 @@ class HeldLoop:
         with w.block(""):
             fixed = self._load(self.fixed, 0, "0")
             first = self.names.fresh("first_at")
+            if self.staging:
+                self.staging.start(whole)
             with w.block(f"for (i64 {first} = 0; {first} < {whole}; {first} += {self.count})"):
                 if self.fetch:
                     self._ask(first, number)
                 moving = self._declared(self.moving, self.count)
+                if self.staging:
+                    last = whole - self.count
+                    self.staging.take(moving, f"min({first} + {self.count}, (i64){last})")
                 self._fill_across(moving, first)
                 with w.unrolled(number, self.count), w.block(""):
                     self._at(f"{first} + {number}")
@@ -222,7 +233,7 @@ class HeldLoop:
                 if self.sending.sent:
                     with w.block(""):
                         self._at(first)
-                        self.sending.send()
+                        self.sending.send(first, self.staging)
             if whole < extent:
                 with w.block(f"for (i64 {first} = {whole}; {first} < {extent}; {first}++)"):
                     self._at(first)
@@ -290,7 +301,7 @@ class HeldLoop:
     def _fill_across(self, named: dict[str, Held], first: str) -> None:
         """Load what lies side by side for all steps of a turn."""
         for name, one in named.items():
-            if not one.across:
+            if not one.across or (self.staging and one in self.staging.reads):
                 continue
             with self.w.block(""):
                 self._at(first)

@@ -43,8 +43,9 @@ class PlainLowering:
             )  # fmt: skip
         alone = self.grouped and self.team == 1
         shared = frozenset(array.name for array in step.shared) if alone else frozenset[str]()
+        pitch = step.pitches[settings.steps] if settings.staged else 0
         self.text = PlainText(
-            step.plain, self.w, group, settings.run, shared, settings.steps, settings.fetch
+            step.plain, self.w, group, settings.run, shared, settings.steps, settings.fetch, pitch
         )
         self.run_length = settings.run
         self.tensors = [self.text.names[spec.name] for spec in step.plain.tensors]
@@ -102,6 +103,8 @@ class PlainLowering:
     def _arrays(self) -> tuple[int, int]:
         """Declare arrays that are no tensors; bytes of shared memory, and of a block's room."""
         kernel = self.step
+        if self.text.pitch:
+            return self.text.pitch * self.threads, 0
         if not self.grouped:
             return self._columns(), 0
         if self.team > 1:

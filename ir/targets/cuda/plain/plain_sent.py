@@ -21,6 +21,7 @@ from ir.targets.cuda.plain.plain_words import WORD, remainder
 from ir.targets.cuda.text import scalars
 
 if TYPE_CHECKING:
+    from ir.targets.cuda.plain.plain_staged import Staging
     from ir.targets.cuda.plain.plain_text import PlainText
 
 
@@ -87,17 +88,22 @@ class Sending:
         yield
         self.text.sent = before
 
-    def send(self) -> None:
-        """Write all, where the loop's variable is that of the turn's first step."""
+    def send(self, first: str, staging: Staging | None) -> None:
+        """Write all, where the loop's variable is that of the turn's `first` step."""
         for name, one in self.sent.items():
-            array, index = self.text.names[one.write.array], one.write.index
-            begin = f"{array} + {self.text.scalars.text(index)}"
-            for first in range(0, self.count, one.unit):
-                each = one.unit * 4 // one.word
-                words = [
-                    scalars.pack_word([f"{name}[{n}]" for n in range(at, at + each)], one.dtype)
-                    for at in range(first, first + one.unit, each)
-                ]
-                many = len(words) > 2
-                value = f"tw_vec16{{{{{', '.join(words)}}}}}" if many else ", ".join(words)
-                self.w.line(f"tw_store_{one.word}({begin} + {first}, {value});")
+            each = one.unit * 4 // one.word
+            words = [
+                scalars.pack_word([f"{name}[{n}]" for n in range(at, at + each)], one.dtype)
+                for at in range(0, self.count, each)
+            ]
+            if staging is not None and one.write in staging.writes:
+                staging.send(one, words, first)
+                continue
+            begin = (
+                f"{self.text.names[one.write.array]} + {self.text.scalars.text(one.write.index)}"
+            )
+            many = one.word // 4
+            for number in range(0, len(words), many):
+                value = ", ".join(words[number : number + many])
+                value = f"tw_vec16{{{{{value}}}}}" if many > 2 else value
+                self.w.line(f"tw_store_{one.word}({begin} + {number * each}, {value});")

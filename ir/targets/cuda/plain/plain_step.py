@@ -41,6 +41,7 @@ from ir.targets.cuda.plain.plain_held import counts_of
 from ir.targets.cuda.plain.plain_products import Tile
 from ir.targets.cuda.plain.plain_ring import Ring
 from ir.targets.cuda.plain.plain_shape import folds_of
+from ir.targets.cuda.plain.plain_staged import pitch_of
 from ir.targets.cuda.plain.plain_stream import Streams, streams_of
 from ir.targets.cuda.plain.plain_words import shares
 
@@ -62,8 +63,8 @@ class Settings:
     """What a schedule says of a step: threads of a block, whether they share points, how many
     neighbours along a fold each takes, how many blocks share a point, how many tiles of a fold a
     warp asks for ahead, how many lanes share the sums of an iteration, the tile that a warp has of
-    products on tensor cores, whether a step's lines are asked for in the one before, and for how
-    many steps of a loop a thread loads at a time."""
+    products on tensor cores, whether a step's lines are asked for in the one before, for how many
+    steps of a loop a thread loads at a time, and whether those pass through shared memory."""
 
     threads: int
     grouped: bool
@@ -75,6 +76,7 @@ class Settings:
     tile: Tile | None = None
     fetch: bool = False
     steps: int = 1
+    staged: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,13 @@ class PlainStep:
     def step_counts(self) -> tuple[int, ...]:
         """For how many steps of a loop a thread may load at a time."""
         return counts_of(self.plain)
+
+    @cached_property
+    def pitches(self) -> dict[int, int]:
+        """Bytes from row to row in shared memory by the steps of a turn, where rows can pass
+        through it; a thread has one."""
+        counts = self.step_counts[1:]
+        return {n: pitch for n in counts if (pitch := pitch_of(self.plain, n))}
 
     @cached_property
     def teams(self) -> tuple[int, ...]:

@@ -79,7 +79,7 @@ class PlainText:
 
     def __init__(
         self, kernel: PlainKernel, w: Writer, group: Group | None, run: int = 1,
-        shared: frozenset[str] = frozenset(), steps: int = 1, fetch: bool = False,
+        shared: frozenset[str] = frozenset(), steps: int = 1, fetch: bool = False, pitch: int = 0,
     ) -> None:  # fmt: skip
         self.kernel, self.w, self.group, self.shared = kernel, w, group, shared
         self.names = Names()
@@ -92,6 +92,7 @@ class PlainText:
         self.fetch = fetch  # ask memory for what later steps of such a loop read
         self.sharing = 1  # lanes that share the sums of an iteration that is being written
         self.sent: Mapping[int, str] = {}  # where writes of several steps wait for each other
+        self.pitch = pitch  # from row to row of those that pass through shared memory
         self.steps = steps  # of a loop whose reads a thread makes before the first of them
 
     def run(self, statements: Sequence[Statement], together: bool | None = None) -> None:

@@ -480,6 +480,9 @@ TW_INLINE void tw_add_16(i32* address, i32 a, i32 b, i32 c, i32 d) {
   for (int i = 0; i < 4; i++)
     asm volatile("red.relaxed.gpu.global.add.s32 [%0], %1;" ::"l"(address + i), "r"(v[i]) : "memory");
 }
+//@ tw_lane_i64
+// What another lane has.
+TW_INLINE i64 tw_lane_i64(i64 value, i32 lane) { return __shfl_sync(0xffffffffu, value, lane); }
 //@ tw_shuffle_f32
 TW_INLINE f32 tw_shuffle_f32(f32 value, i32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 //@ tw_shuffle_f64

@@ -32,10 +32,11 @@ from ir.targets.cuda.plain.plain_products import Tile
 from ir.targets.cuda.plain.plain_step import RESIDENT, PlainStep, Settings
 from ir.targets.cuda.plain.plain_stream import WIDEST
 from ir.targets.cuda.space.plain_cuts import PlainCuts, room_of
+from ir.targets.cuda.space.plain_rules import asking, staging, turns
 
 THREADS, FOLD, RUN, TEAM, AHEAD = "threads", "fold", "run", "team", "ahead"
 ALONE, BESIDE, SHARE, MMA, FETCH = "alone", "beside", "share", "mma", "prefetch"
-STEPS = "steps"
+STEPS, STAGED = "steps", "staged"
 NONE = "none"
 TILES = (NONE, "16x8", "16x16", "16x32", "32x16", "32x32", "32x64", "64x16", "64x32")
 THREAD, BLOCK = "thread", "block"
@@ -44,6 +45,7 @@ _RUNS, _AHEAD = (1, 2, 4, 8, 16, 32), (0, 1, 2, 3)
 _BESIDE = ((128, 8, 0, THREAD), (64, 16, 0, THREAD), (256, 8, 0, THREAD), (128, 4, 0, THREAD))
 _SHARES = (1, 4, 8, 16, 32)
 _CUTS = 6  # ways to cut among the seeds
+_APART = 16  # steps of a turn at most, among seeds of threads that read their rows apart
 _LONG = 512  # iterations of a fold from which blocks come first among seeds
 
 
@@ -129,6 +131,10 @@ class PlainCudaKernel:
             why = "steps of a loop whose reads a thread makes before the first of them"
             found.append(Decision(self.name(STEPS), self.whole.step_counts, "pipeline", owner, why,
                                   1, unsaid=1))  # fmt: skip
+        if self.whole.pitches:
+            why = "whether rows that a warp's threads have pass through shared memory"
+            found.append(Decision(self.name(STAGED), (False, True), "pipeline", owner, why, False,
+                                  unsaid=False))  # fmt: skip
         if self.waits:
             why = "tiles along the axis that a warp of a block asks for ahead"
             found.append(Decision(self.name(AHEAD), _AHEAD, "pipeline", owner, why, 0, unsaid=0))
@@ -164,8 +170,15 @@ class PlainCudaKernel:
         others = (TEAM, BESIDE, SHARE)
         found += [self._single(one) for one in others if {ALONE, one} <= self._stems]
         found += [self._of_blocks()] if self.whole.has_products else []
-        found += [self._asking()] if self.whole.asks and self.whole.may_be_alone else []
-        found += [self._turns()] if len(self.whole.step_counts) > 1 else []
+        found += (
+            [asking(self.name(FETCH), self.name(ALONE))]
+            if self.whole.asks and self.whole.may_be_alone
+            else []
+        )
+        found += (
+            [turns(self.name(FETCH), self.name(STEPS))] if len(self.whole.step_counts) > 1 else []
+        )
+        found += [self._staging()] if self.whole.pitches else []
         found += [
             self._not_both(*both)
             for both in ((TEAM, BESIDE), (BESIDE, SHARE))
@@ -216,31 +229,10 @@ class PlainCudaKernel:
         needs = "products on tensor cores are a block's, with several columns"
         return Constraint(mma, needs, check, explain, reads=tuple(names))
 
-    def _asking(self) -> Constraint:
-        """A thread that has a point alone asks for nothing ahead."""
-        fetch, alone = self.name(FETCH), self.name(ALONE)
-
-        def check(columns: Columns) -> Any:
-            return ~(columns.is_(alone, True) & columns.is_(fetch, True))
-
-        def explain(values: Mapping[str, Value]) -> str:
-            return f"{alone}={values[alone]} with {fetch}={values[fetch]}"
-
-        needs = "what is asked for ahead is a block's"
-        return Constraint(f"{alone} or {fetch}", needs, check, explain, reads=(alone, fetch))
-
-    def _turns(self) -> Constraint:
-        """Memory is asked for what later turns of a loop read, where turns are several steps."""
-        fetch, steps = self.name(FETCH), self.name(STEPS)
-
-        def check(columns: Columns) -> Any:
-            return ~columns.is_(fetch, True) | (columns[steps] > 1)
-
-        def explain(values: Mapping[str, Value]) -> str:
-            return f"{fetch}={values[fetch]} with {steps}={values[steps]}"
-
-        needs = "what is asked for ahead is for turns of several steps"
-        return Constraint(f"{steps} or {fetch}", needs, check, explain, reads=(steps, fetch))
+    def _staging(self) -> Constraint:
+        most = int(self.hardware["shared_bytes"])
+        pitches = {n: self.whole.pitches.get(n, most + 1) for n in self.whole.step_counts}
+        return staging(self.name(STAGED), self.name(STEPS), self.name(THREADS), pitches, most)
 
     def _not_both(self, first: str, second: str) -> Constraint:
         """Points beside each other are of one block, whose lanes have one sum each."""
@@ -317,12 +309,13 @@ class PlainCudaKernel:
             counts = (32, 64, 128, 256) if few else (128, 256, 64, 512)
             plain: list[dict[str, Value]] = [{self.name(THREADS): count} for count in counts]
             if len(self.whole.step_counts) > 1:
-                most = self.whole.step_counts[:0:-1]
-                plain = [
+                most = [n for n in self.whole.step_counts[:0:-1] if n <= _APART]
+                turns = [
                     {**one, self.name(STEPS): n, self.name(FETCH): fetch}
                     for n, fetch in product(most[:2], (True, False))
                     for one in plain[:3]
                 ]
+                plain = self._staged_seeds(plain[:3]) + turns
             if self.groups:
                 plain = [{**one, self.name(RUN): run} for run in (4, 1) for one in plain]
             return self._team_seeds() + self._alone_first(self._sums_first(plain))
@@ -335,6 +328,15 @@ class PlainCudaKernel:
         longest = max(fold.extent for fold in self.folds)
         few = self.points < 64 * int(self.hardware["sms"])
         return blocks + alone if few or longest >= _LONG else alone + blocks
+
+    def _staged_seeds(self, seeds: list[dict[str, Value]]) -> list[dict[str, Value]]:
+        """Those of which rows pass through shared memory, in the longest turns."""
+        staged, steps, fetch = map(self.name, (STAGED, STEPS, FETCH))
+        return [
+            {**one, steps: n, staged: True, fetch: False}
+            for n in sorted(self.whole.pitches, reverse=True)[:2]
+            for one in seeds
+        ]
 
     @property
     def _unshared(self) -> dict[str, Value]:
@@ -443,8 +445,9 @@ class PlainCudaKernel:
         tile = tile_of(str(values.get(self.name(MMA), NONE))) if step is self.whole else None
         fetch = bool(values.get(self.name(FETCH), False)) and step is self.whole
         steps = int(values.get(self.name(STEPS), 1)) if step is self.whole and not grouped else 1
+        staged = bool(values.get(self.name(STAGED), False)) and steps > 1
         return Settings(
-            int(threads), grouped, int(run), early, team, ahead, share, tile, fetch, steps
+            int(threads), grouped, int(run), early, team, ahead, share, tile, fetch, steps, staged
         )
 
     def panel(self, step: PlainStep, values: Mapping[str, Value]) -> PlainStep:
