@@ -458,13 +458,14 @@ class Space:
         rows = [self._seed_row(seed) for seed in self.seeds]
         return np.array(rows, dtype=np.int16).reshape(len(rows), len(self.decisions))
 
-    def any_legal(self, rng: np.random.Generator) -> Row:
-        """A legal row: a seed as it is, one that is repaired, or a draw; UsageError if none."""
+    def any_legal(self, rng: np.random.Generator, patient: bool = True) -> Row:
+        """A legal row: a seed as it is, one that is repaired, or, which takes seconds where there
+        is none, a draw (`patient`); UsageError if none."""
         seeds = self.seed_matrix
         found = seeds[self.legal(seeds)]
         if not len(found):
             found = self.seed_rows(rng)
-        if not len(found) and refuted(self):
+        if not len(found) and (not patient or refuted(self)):
             raise UsageError(summary.nothing_legal(self, rng))
         found = found if len(found) else self.sample(rng, 1)
         return np.asarray(found[0], dtype=np.int16)

@@ -73,3 +73,20 @@ def test_a_space_without_a_legal_row_is_not_searched(monkeypatch: pytest.MonkeyP
         replace(space, constraints=(*space.constraints, wanting)).any_legal(
             np.random.default_rng(0)
         )
+
+
+def test_who_has_no_patience_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A way to cut a program that may have no schedule is not worth seconds of drawing."""
+    rule = Constraint("seven", "a is 7", lambda c: c["a"] * c["b"] == 7 * 11 * 13, lambda _: "",
+                      reads=("a", "b"))  # fmt: skip
+    numbers = tuple(range(100))
+    space = Space(
+        "cpu", (Decision("a", numbers, "tile", "a", ""), Decision("b", numbers, "tile", "b", "")),
+        (rule,), ({"a": 1, "b": 1},),
+    )  # fmt: skip
+    drawn = []
+    monkeypatch.setattr(Space, "sample", lambda *_, **__: drawn.append(1))
+    monkeypatch.setattr(Space, "seed_rows", lambda self, _: self.seed_matrix[:0])
+    with pytest.raises(UsageError):
+        space.any_legal(np.random.default_rng(0), patient=False)
+    assert not drawn

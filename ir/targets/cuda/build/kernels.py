@@ -87,23 +87,28 @@ def kernels_of(
         first = len(found) if len(phases) > 1 else None
         ways = ways_of(residence != USUAL, residence.startswith(BESIDE))
         kernels: tuple[AnyKernel, ...] = ()
+        own = (program, phase, first, taken, hardware)
         if engine == FORMED:
             with suppress(UsageError):  # a phase in which nothing is formed
-                kernels = _phase_kernels(program, phase, first, taken, hardware, engine, ways)
-        own = WGMMA if engine == FORMED else engine
-        found += kernels or _phase_kernels(program, phase, first, taken, hardware, own, ways)
+                kernels = _phase_kernels(*own, engine, ways)
+        others = WGMMA if engine == FORMED else engine
+        if not kernels and residence == USUAL:  # without which there may be none
+            with suppress(UsageError):
+                kernels = _phase_kernels(*own, others, ways)
+            kernels = kernels or _phase_kernels(*own, others, ways, patient=True)
+        found += kernels or _phase_kernels(*own, others, ways)
         taken |= {spec.name for kernel in found for spec in kernel.program.tensors}
     return tuple(found)
 
 
 def _phase_kernels(
     program: Program, phase: Phase, first: int | None, taken: frozenset[str], hardware: Hardware,
-    engine: str, ways: tuple[Way, ...],
+    engine: str, ways: tuple[Way, ...], patient: bool = False,
 ) -> tuple[AnyKernel, ...]:  # fmt: skip
     """The kernels of one phase, cut in the first of `ways` that has a kernel for each part.
 
     `first`: how many come before, None where there is no other phase. What is cut gets names that
-    are not `taken`.
+    are not `taken`. `patient`: schedules of plain units are looked for at length.
     """
     if phase.plain:
         part = phase.program if first is None else _named(program, phase.program, first)
@@ -112,7 +117,8 @@ def _phase_kernels(
     fallen: tuple[AnyKernel, ...] | None = None
     flat = laid_flat(phase.program) if engine in KINDS and has_products(phase.program) else ()
     for own in (phase.program, *flat):
-        for kernels in _cut_kernels(program, own, first, taken, hardware, engine, ways, problems):
+        cuts = _cut_kernels(program, own, first, taken, hardware, engine, ways, problems, patient)
+        for kernels in cuts:
             if not any(_falls_back(kernel, engine) for kernel in kernels):
                 return kernels
             fallen = fallen or kernels
@@ -123,7 +129,7 @@ def _phase_kernels(
 
 def _cut_kernels(
     program: Program, phase: Program, first: int | None, taken: frozenset[str],
-    hardware: Hardware, engine: str, ways: tuple[Way, ...], problems: list[str],
+    hardware: Hardware, engine: str, ways: tuple[Way, ...], problems: list[str], patient: bool,
 ) -> Iterator[tuple[AnyKernel, ...]]:  # fmt: skip
     """Of each way to cut a phase that has a kernel for each part; why others have not."""
     cut, some = CUT_AS.get(engine, engine), False
@@ -143,7 +149,7 @@ def _cut_kernels(
         try:
             marks = [_mark(start, number) for number in range(len(parts))]
             kernels = tuple(
-                _kernel(part, mark, hardware, engine, formed)
+                _kernel(part, mark, hardware, engine, patient, formed)
                 for part, mark, (_, formed) in zip(parts, marks, pairs, strict=True)
             )
         except Refusal as refusal:
@@ -222,8 +228,9 @@ def is_light(program: Program) -> bool:
 
 
 def _kernel(
-    part: Program, mark: str, hardware: Hardware, engine: str, formed: tuple[Former, ...] = ()
-) -> AnyKernel:
+    part: Program, mark: str, hardware: Hardware, engine: str, patient: bool,
+    formed: tuple[Former, ...] = (),
+) -> AnyKernel:  # fmt: skip
     """On an engine; what it refuses on the tensor cores of every card, then on plain units."""
     if formed:
         return _formed_kernel(part, mark, hardware, formed)
@@ -233,7 +240,7 @@ def _kernel(
         found = _tensor_kernel(part, mark, hardware, kind)
         if found is not None:
             return found
-    return _block_kernel(part, mark, hardware)
+    return _block_kernel(part, mark, hardware, patient)
 
 
 @lru_cache(maxsize=1024)
@@ -256,27 +263,29 @@ def _formed_kernel(
     return _with_schedules(FormedKernel(part, mark, hardware, formed))
 
 
-def _block_kernel(part: Program, mark: str, hardware: Hardware) -> AnyKernel:
+def _block_kernel(part: Program, mark: str, hardware: Hardware, patient: bool) -> AnyKernel:
     """The kernel on plain units, which several engines may fall back to."""
-    found = _block_or_why(part, mark, hardware)
+    found = _block_or_why(part, mark, hardware, patient)
     if isinstance(found, Refusal):
         raise found
     return found
 
 
 @lru_cache(maxsize=1024)
-def _block_or_why(part: Program, mark: str, hardware: Hardware) -> AnyKernel | Refusal:
+def _block_or_why(
+    part: Program, mark: str, hardware: Hardware, patient: bool
+) -> AnyKernel | Refusal:
     """The kernel, or why there is none: that takes a search, and ways to cut share their parts."""
     try:
-        return _with_schedules(BlockKernel(part, mark, hardware))
+        return _with_schedules(BlockKernel(part, mark, hardware), patient)
     except Refusal as refusal:
         return refusal.with_traceback(None)
 
 
-def _with_schedules(kernel: AnyKernel) -> AnyKernel:
+def _with_schedules(kernel: AnyKernel, patient: bool = True) -> AnyKernel:
     """The kernel, if some schedule of it is legal; Refusal otherwise."""
     try:
-        _space_of(kernel).any_legal(np.random.default_rng(0))
+        _space_of(kernel).any_legal(np.random.default_rng(0), patient)
     except UsageError as error:
         raise Refusal("schedule", str(error)) from None
     return kernel
