@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from explorer.runtime.nvrtc import compile_text
-from ir import Graph, cast, maximum, minimum, recur, uniform
+from ir import Graph, cast, cumulative, exp, maximum, minimum, recur, reduce, uniform
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.target import get_backend
@@ -53,6 +53,27 @@ def test_they_mean_the_program(dtype: str) -> None:
         assert emulated(program, schedule, HOPPER) == []
 
 
+@needs_compiler
+def test_rows_of_three_numbers_a_step_are_shared_out_too() -> None:
+    """Colours along rays: 192 bytes for 16 steps are twelve words, of which a warp has 384."""
+    g = Graph("rendered")
+    r, s, c = g.axes(r=64, s=52, c=3)
+    sigma = g.input("sigma", (r, s), "f32", values=uniform(0, 1))
+    rgb = g.input("rgb", (r, s, c), "f32", values=uniform(0, 1))
+    weight = exp(sigma - cumulative("sum", sigma, s)) * (1.0 - exp(-sigma))
+    g.output("C", reduce("sum", weight * rgb, over=s), "f32", (r, c))
+    program = g.program()
+    space = get_backend("cuda").space(program, HOPPER)
+    rows = space.seed_rows(np.random.default_rng(0))
+    legal = [space.schedule(row) for row in rows[space.legal(rows)]]
+    found = [one for one in legal if one.get("steps-whole.staged", False)]
+    assert found
+    for schedule in found[:3]:
+        text = get_backend("cuda").lower(program, schedule, HOPPER).texts[0][1]
+        assert "/ 12" in text
+        assert emulated(program, schedule, HOPPER) == []
+
+
 def test_a_warp_of_which_some_have_no_row_reads_each_alone() -> None:
     """Who shares words waits for all of its warp."""
     space = get_backend("cuda").space(limited(b=37), HOPPER)
@@ -64,7 +85,7 @@ def test_lines_are_whole_and_nothing_spills() -> None:
     program = limited(65536, 512)
     schedule = max(staged(program), key=lambda s: int(s["steps"]))
     text = get_backend("cuda").lower(program, schedule, HOPPER).texts[0][1]
-    assert "% 4 * 8" in text
+    assert "% 4 * 8" in text  # of 8 elements each
     assert compile_text(text, "sm_90a")[1].spill_stores == 0
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ir.schedule import Schedule
     from ir.space import Space
 
-GENERATOR = "25"
+GENERATOR = "26"
 
 
 class CudaBackend:

@@ -103,10 +103,8 @@ class PlainLowering:
     def _arrays(self) -> tuple[int, int]:
         """Declare arrays that are no tensors; bytes of shared memory, and of a block's room."""
         kernel = self.step
-        if self.text.pitch:
-            return self.text.pitch * self.threads, 0
         if not self.grouped:
-            return self._columns(), 0
+            return max(self._columns(), self.text.pitch * self.threads), 0
         if self.team > 1:
             room = sum(map(array_bytes, (*kernel.shared, *kernel.spilled)))
             self._declare((*kernel.shared, *kernel.spilled), f"room + (i64)point * {room}", 0)

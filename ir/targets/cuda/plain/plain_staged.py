@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ir.dtypes import dtype_of
-from ir.plain.code import TENSOR, Loop, Number, PlainKernel, Scalar
+from ir.plain.code import GROUP, Loop, Number, PlainKernel, Scalar
 from ir.plain.scalars import rebuilt
 from ir.plain.strides import Walk
 from ir.targets.cuda.layouts.frame import WARP
@@ -53,7 +53,7 @@ def _apart(kernel: PlainKernel, index: Scalar, size: int) -> bool:
 
 
 def _shares(words: int) -> bool:
-    return 1 < words <= WARP and words & (words - 1) == 0
+    return 1 < words <= WARP
 
 
 def pitch_of(kernel: PlainKernel, count: int) -> int:
@@ -61,14 +61,14 @@ def pitch_of(kernel: PlainKernel, count: int) -> int:
     none do. An odd number of words: rows of one warp meet no bank twice."""
     from ir.targets.cuda.plain.plain_held import REGISTERS
 
-    lone = not kernel.cooperative and all(array.place == TENSOR for array in kernel.arrays)
+    lone = not kernel.cooperative and all(array.place != GROUP for array in kernel.arrays)
     if not lone or prod(extent for _, extent in kernel.points) % WARP:
         return 0
     turns = [_turn(kernel, loop, count) for loop in kernel.body if isinstance(loop, Loop)]
     if any(turn.registers > REGISTERS for turn in turns):
         return 0
     most = max((words for turn in turns for words in turn.words), default=0)
-    return (most + 1) * WORD if most else 0
+    return (most + 1 - most % 2) * WORD if most else 0
 
 
 def requests_of(kernel: PlainKernel, count: int, staged: bool) -> float:
@@ -156,20 +156,21 @@ class Staging:
         w.line(f"{constness}{kind}* {row.places}[{words}];")
         for turn in range(words):
             there = f"tw_lane_i64({own}, {self._row_at(turn, words)})"
-            more = f"{self.lane} % {words} * {unit}"
+            more = f"{self._word_at(turn, words)} * {unit}"
             w.line(f"{row.places}[{turn}] = {self.text.names[array]} + {there} + {more};")
 
     def _row_at(self, turn: int, words: int) -> str:
-        """The row of which a lane moves a word."""
-        return f"{turn * (WARP // words)} + {self.lane} / {words}"
+        """The row of which a lane moves a word: all of a warp's words go round."""
+        return f"({turn * WARP} + {self.lane}) / {words}"
+
+    def _word_at(self, turn: int, words: int) -> str:
+        """The word."""
+        return f"({turn * WARP} + {self.lane}) % {words}"
 
     def _beside(self, turn: int, words: int) -> str:
-        """Where that word is in shared memory."""
-        pitch = self.text.pitch
-        return (
-            f"{self.base} + ({self._row_at(turn, words)}) * {pitch}"
-            f" + {self.lane} % {words} * {WORD}"
-        )
+        """Where it is in shared memory."""
+        row, word = self._row_at(turn, words), self._word_at(turn, words)
+        return f"{self.base} + ({row}) * {self.text.pitch} + {word} * {WORD}"
 
     def _own(self, word: int) -> str:
         """Where a word of a lane's own row is."""
