@@ -57,7 +57,7 @@ def test_they_mean_the_program(dtype: str) -> None:
 def test_rows_of_three_numbers_a_step_are_shared_out_too() -> None:
     """Colours along rays: 192 bytes for 16 steps are twelve words, of which a warp has 384."""
     g = Graph("rendered")
-    r, s, c = g.axes(r=64, s=52, c=3)
+    r, s, c = g.axes(r=4224, s=20, c=3)
     sigma = g.input("sigma", (r, s), "f32", values=uniform(0, 1))
     rgb = g.input("rgb", (r, s, c), "f32", values=uniform(0, 1))
     weight = exp(sigma - cumulative("sum", sigma, s)) * (1.0 - exp(-sigma))
