@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -60,6 +61,14 @@ def _nothing_left_ready(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     """Searches leave no export of their winners behind, but where that is tested: it takes time."""
     if "explorer.job" in sys.modules and "leaves_ready" not in request.fixturenames:
         monkeypatch.setattr("explorer.job.leave_ready", lambda _: None)
+
+
+@pytest.fixture
+def collecting() -> Iterator[None]:
+    """Garbage is collected as it is made, as in programs: of tests that count bytes."""
+    gc.enable()
+    yield
+    gc.disable()
 
 
 @pytest.fixture

@@ -119,6 +119,7 @@ def stored(path: Path, workloads: int) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("collecting")
 def test_records_are_read_a_group_at_a_time(tmp_path: Path) -> None:
     """Of five times as many workloads the peak of Python's and numpy's memory is about the same."""
     peaks = []

@@ -87,6 +87,7 @@ def test_what_is_sent_to_a_place_in_doubt_is_in_doubt_there_alone() -> None:
     assert (found["sums"].reach[[0, 13]] < 1e-4).all()
 
 
+@pytest.mark.usefixtures("collecting")
 def test_pieces_hold_no_more_than_they_need() -> None:
     """The product of all rows with all candidates is 6 MB, in f64, and is never there whole."""
     g = Graph("large")
