@@ -194,6 +194,7 @@ COPIED, COMMIT_COPIES, BARRIER = "copied", "commit-copies", "barrier"
 TAKE, GIVE, NEXT_TILE, SKIP = "take-turn", "give-turn", "pass-tile", "skip-tiles"
 BEFORE, STORED = "kernel-before", "stored"
 PUBLISH, MEET = "publish", "meet"
+CLUSTER = "cluster"
 FIRST_GROUP = "first"  # the group that has the turn when a kernel begins
 EXCHANGED = "exchanged"  # what warps write for each other, in places that may be used again
 OVERLAID = "overlaid"  # rings one after the other in one place, where threads have other bytes
@@ -210,6 +211,7 @@ SYNCS = {
     COPIED: "wait until at most so many groups of this thread's copies run",
     COMMIT_COPIES: "what this thread copies is one group",
     BARRIER: "all threads of a block meet",
+    CLUSTER: "all threads of a cluster's blocks meet",
     TAKE: "wait for the turn at the tensor cores",
     GIVE: "pass the turn at the tensor cores",
     NEXT_TILE: "let the next group begin its tile",

@@ -24,6 +24,7 @@ from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.ops.scatter import Scatter
 from ir.ops.store import Store
+from ir.ops.top import Top
 from ir.program import Node, Program
 from ir.rewrite import (
     block_masks,
@@ -55,6 +56,7 @@ STEPPING = 16.0  # times as long that an operation takes where steps wait for ea
 GATHERED = 32  # operations that an index is which is computed for each element
 SENT = 160  # bytes that finding the order moves of each place: four passes, keys and places
 FOLDED = 4.0  # times as long that an operation takes on states of several numbers
+ORDERED, SORTED = 128, 1024  # operations that sorting an element is, and how many are at first
 AGAIN = 4  # products of an operand's element from which what it is made of counts
 DIGITS = 6  # of a form's canonical hash, in its name
 
@@ -342,6 +344,10 @@ def work_of(program: Program, rates: Rates) -> Work:
         elif isinstance(node.op, Contract):
             factors = tuple(_read_as(program, arg, rates.products) for arg in node.args)
             seconds += operations / rates.of(factors)
+        elif isinstance(node.op, Top):
+            rows = volume(program.scope, types[0].axes) // program.axes[node.op.axis]
+            first = min(program.axes[node.op.axis], SORTED)
+            seconds += (operations + 0.5 * ORDERED * first * rows) / rates.other
         elif _is_folded(node):
             seconds += FOLDED * operations / rates.other
         else:
@@ -463,7 +469,9 @@ def _in_steps(program: Program) -> set[int]:
 
 
 def _is_folded(node: Node) -> bool:
-    """Whether states of several numbers go element by element."""
+    """Whether states of several numbers go element by element, or elements are put in order."""
+    if isinstance(node.op, Top):
+        return True
     return isinstance(node.op, Fold) and not node.op.keep and node.op.how.states > 1
 
 

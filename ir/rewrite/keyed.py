@@ -7,6 +7,9 @@ in registers, of products before they are stored, in parts and streams, as they 
 
     argmax over j of v  =  n - 1 - (max over j of (ordered(v) << 32) + n - 1 - j) mod 2^32
 
+The few first of an order are as many maxima, each of the numbers below the one before: no two are
+alike.
+
 A NaN counts as larger than all else, as the merge has it. Nothing is rounded.
 """
 
@@ -22,7 +25,8 @@ from ir.ops.fold import Fold
 from ir.ops.map import Cast, Iota
 from ir.ops.reduce import Reduce
 from ir.ops.store import Store
-from ir.program import Program
+from ir.ops.top import Top
+from ir.program import Node, Program
 from ir.rewrite.graft import copy_node, graft
 from ir.tiles import Tile
 
@@ -30,7 +34,9 @@ NAME = "keyed"
 WHY = "a value and its place are one whole number, of which the largest has both"
 ROUNDING = "the same roundings"
 _KINDS = {NAMED["argmax"]: "max", NAMED["argmin"]: "min"}
+MOST_RANKS = 8  # elements of an order that are looked for one after the other
 _HIGH = 1 << 32
+_LEAST = -(1 << 63)
 _MOST = 0x7FFFFFFF  # the bits of a NaN, above those of every number
 Pair = tuple[int, str, str]  # what is folded, along which axis, and which end is looked for
 
@@ -40,7 +46,7 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
     folds = {p: pair for p in range(len(program.nodes)) if (pair := _pair(program, p)) is not None}
     if not folds:
         return None
-    graph, made, keys = graft(program), list[Tile](), dict[Pair, Tile]()
+    graph, made, keys = graft(program), list[Tile](), dict[Pair, _Ranks]()
     pairs = frozenset(folds.values())
     for position, node in enumerate(program.nodes):
         pair = folds.get(position) or _end(program, position, pairs)
@@ -50,18 +56,54 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
         if pair not in keys:
             value, axis, kind = pair
             key = _key(made[value], kind, (program.axes[axis] - 1) - graph.add(Iota(axis)))
-            keys[pair] = graph.add(Reduce("max", (axis,)), key)
-        found = keys[pair]
-        if isinstance(node.op, Fold) and node.op.part == 1:
+            keys[pair] = _Ranks(key, axis)
+        if isinstance(node.op, Top):
+            found = keys[pair].beside(node.op.rank, program.axes[node.op.rank])
+        else:
+            found = keys[pair].at(0)
+        if _is_place(node):
             made.append(cast((program.axes[pair[1]] - 1) - (found & (_HIGH - 1)), node.dtype))
         else:
             made.append(cast(_value(found, pair[2], program.nodes[pair[0]].dtype), node.dtype))
     return min(folds), graph.program()
 
 
+class _Ranks:
+    """The largest keys along an axis, one after the other, each made when it is asked for."""
+
+    def __init__(self, key: Tile, axis: str) -> None:
+        self.key, self.axis = key, axis
+        self.found: list[Tile] = []
+        self.tiles: dict[str, Tile] = {}
+
+    def at(self, rank: int) -> Tile:
+        """The key that `rank` others precede."""
+        while len(self.found) <= rank:
+            left = where(self.key < self.found[-1], self.key, _LEAST) if self.found else self.key
+            self.found.append(self.key.graph.add(Reduce("max", (self.axis,)), left))
+        return self.found[rank]
+
+    def beside(self, rank: str, count: int) -> Tile:
+        """The first ones as a tile along the axis `rank`."""
+        if rank not in self.tiles:
+            number = self.key.graph.add(Iota(rank))
+            tile = self.at(0) if count > 1 else where(number == 0, self.at(0), self.at(0))
+            for one in range(1, count):
+                tile = where(number == one, self.at(one), tile)
+            self.tiles[rank] = tile
+        return self.tiles[rank]
+
+
+def _is_place(node: Node) -> bool:
+    """Whether a node is where elements stand."""
+    return node.op.where if isinstance(node.op, Top) else getattr(node.op, "part", 0) == 1
+
+
 def _pair(program: Program, position: int) -> Pair | None:
     """What a fold looks for the largest (smallest) of, and along which axis; None of others."""
     node = program.nodes[position]
+    if isinstance(node.op, Top):
+        return _ranked(program, node, node.op)
     if not isinstance(node.op, Fold) or node.op.keep or node.op.merge not in _KINDS:
         return None
     value, places = node.args
@@ -70,6 +112,15 @@ def _pair(program: Program, position: int) -> Pair | None:
     if not counted or dtype not in ("f32", "i32") or node.op.backward:
         return None
     return value, axis, _KINDS[node.op.merge]
+
+
+def _ranked(program: Program, node: Node, op: Top) -> Pair | None:
+    """The same of the first few of an order."""
+    (value,) = node.args
+    few = program.axes[op.rank] <= MOST_RANKS
+    if not few or compute_dtype(program.nodes[value].dtype) not in ("f32", "i32"):
+        return None
+    return value, op.axis, "min" if op.least else "max"
 
 
 def _end(program: Program, position: int, pairs: Set[Pair]) -> Pair | None:

@@ -195,6 +195,12 @@ TW_INLINE tw_vec16 NAME(u32 address) {
   rt_load_shared("NAME", address, &v, 16);
   return v;
 }
+//@ tw_load_cluster_4
+TW_INLINE u32 tw_load_cluster_4(u32 address, u32 rank) {
+  u32 v;
+  rt_load_cluster("tw_load_cluster_4", address, rank, &v, 4);
+  return v;
+}
 //@ tw_load_cluster_16
 TW_INLINE tw_vec16 tw_load_cluster_16(u32 address, u32 rank) {
   tw_vec16 v;

@@ -10,7 +10,7 @@ import pytest
 from ir import Graph, Program, cast, contract, exp, operator, reduce, rsqrt
 from ir.inputs import random_inputs
 from ir.targets.cuda.build.kernels import kernels_of
-from ir.targets.cuda.build.orders import long_last
+from ir.targets.cuda.build.orders import order_between
 from ir.targets.cuda.build.statistics import together_of
 from ir.targets.cuda.space.residences import SUMS, pieces_of
 from tests.emulator.emulate import compiler
@@ -39,23 +39,23 @@ def node_over(program: Program, axes: tuple[str, ...]) -> int:
 
 def test_a_short_axis_goes_ahead_of_the_long_one() -> None:
     program = mixed(heads=4)
-    assert long_last(program, node_over(program, ("i", "j", "k"))) == ("i", "k", "j")
+    assert order_between(program, node_over(program, ("i", "j", "k"))) == ("i", "k", "j")
 
 
 def test_a_long_axis_stays() -> None:
     program = mixed(heads=32)
-    assert long_last(program, node_over(program, ("i", "j", "k"))) == ("i", "j", "k")
+    assert order_between(program, node_over(program, ("i", "j", "k"))) == ("i", "j", "k")
 
 
 def test_what_a_product_sums_of_a_computed_operand_is_last() -> None:
     program = mixed(heads=4)
-    assert long_last(program, node_over(program, ("i", "j", "f"))) == ("i", "f", "j")
+    assert order_between(program, node_over(program, ("i", "j", "f"))) == ("i", "f", "j")
     g = Graph("short")
     i, k, n, r = g.axes(i=256, k=16, n=64, r=8)
     made = reduce("sum", g.input("X", (i, k, r), "f32"), over=r)
     g.output("Y", contract(cast(exp(made), "bf16"), g.input("W", (k, n), "bf16"), over=k), "bf16")
     program = g.program()
-    assert long_last(program, node_over(program, ("i", "k"))) == ("i", "k")
+    assert order_between(program, node_over(program, ("i", "k"))) == ("i", "k")
 
 
 @operator
@@ -80,9 +80,23 @@ def _between(program: Program, engine: str, residence: str = "usual") -> dict[st
 
 
 def test_short_rows_that_a_product_sums_stay_where_long_ones_are_written() -> None:
-    """Sixteen heads are a row of 32 bytes; rows of 1,024 keys are written as they come."""
+    """Heads are tiles of one; rows of 1,024 keys are written as they come."""
     assert _between(talking.build(), "mma")["t5"] == (16, 1024, 1024)
-    assert _between(talking.build(h=64), "mma")["t5"][-1] == 64
+    assert _between(talking.build(h=64), "mma")["t5"] == (1024, 64, 1024)
+
+
+@pytest.mark.parametrize("engine", ["mma", "wgmma"])
+def test_products_of_three_axes_are_written_along_what_their_tiles_have(engine: str) -> None:
+    """Of a core and three matrices, every kernel writes rows."""
+    g = Graph("tucker")
+    a, b, c, p, q, r = g.axes(a=512, b=512, c=512, p=64, q=64, r=64)
+    core = g.input("T", (p, q, r), "bf16")
+    first = contract(core, g.input("U", (a, p), "bf16"), over=p)
+    second = contract(cast(first, "bf16"), g.input("V", (b, q), "bf16"), over=q)
+    last = contract(cast(second, "bf16"), g.input("W", (c, r), "bf16"), over=r)
+    g.output("Y", last, "bf16", (a, b, c))
+    found = [*_between(g.program(), engine).values()]
+    assert found == [(512, 64, 64), (512, 512, 64), (512, 512, 512)]
 
 
 def test_what_a_later_product_sums_of_a_computed_operand_is_last() -> None:

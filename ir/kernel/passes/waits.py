@@ -11,6 +11,7 @@ from ir.kernel.tile_kernel import (
     BARRIER,
     BEFORE,
     BLOCKS,
+    CLUSTER,
     COMMIT_COPIES,
     COPIED,
     EXCHANGED,
@@ -37,6 +38,7 @@ class Waits:
     stream, and asks for nothing but prefetches before that has ended. `exchanges`: warps write for
     each other, which must have been read before the next tile. Rings of a kernel take turns in one
     place, where each divides the bytes among threads in its own way: threads meet between them.
+    `cluster`: blocks read what others of their cluster have, and none ends before all have read.
 
     >>> kernel = TileKernel.parse('''
     ... kernel total
@@ -72,12 +74,15 @@ class Waits:
 
     early: bool = False
     exchanges: bool = False
+    cluster: bool = False
 
     def __call__(self, kernel: TileKernel) -> TileKernel:
         body = list(self._body(kernel, kernel.body))
         if self.early:
             asked = sum(1 for _ in _prefetches(kernel, body))
             body.insert(asked, Sync(BEFORE))
+        if self.cluster:
+            body.append(Sync(CLUSTER))
         return kernel.with_body(tuple(body))
 
     def _body(self, kernel: TileKernel, body: Iterable[Statement]) -> Iterator[Statement]:

@@ -54,7 +54,7 @@ LAST = "last"  # the block that arrives last adds the parts
 def passes_of(plan: BlockPlan) -> tuple[Pass, ...]:
     """What makes the built kernel the one that is printed."""
     walks = plan.options.walkers > 0
-    waits = Waits(plan.early, walks and plan.exchanges)
+    waits = Waits(plan.early, walks and plan.exchanges, plan.cluster > 1)
     if not plan.runs_ahead:
         return (waits,)
     return (LoadAhead(plan.depth, WORDS if plan.in_registers else CP_ASYNC), waits)

@@ -27,7 +27,7 @@ from ir.targets.cuda.build.computed import (
 )
 from ir.targets.cuda.build.epilogues import by_epilogues, shares_product
 from ir.targets.cuda.build.folds import folded_axes, in_one_tile
-from ir.targets.cuda.build.orders import is_for_tensor_cores, long_last, reads_short
+from ir.targets.cuda.build.orders import is_for_tensor_cores, order_between
 from ir.targets.cuda.build.outputs import reductions_behind, store_groups
 from ir.targets.cuda.build.products import (
     MAP_RANK,
@@ -36,7 +36,6 @@ from ir.targets.cuda.build.products import (
     copy_problem,
     depends_on_reduction,
     for_tensor_cores,
-    memory_order,
     product_of,
     runs_along_batches,
     volume,
@@ -312,24 +311,15 @@ def _walked_later(program: Program, first: int, axes: set[str]) -> bool:
 
 
 def _cut(program: Program, position: int, taken: frozenset[str], padded: bool = True) -> Cut:
-    node = program.nodes[position]
-    over: dict[str, None] = {}
-    for user in program.users(position):
-        product = product_of(program, user) if is_reduction(program.nodes[user]) else None
-        if product is not None and for_tensor_cores(program, product):
-            over.update(dict.fromkeys(_summed_order(program, product, position)))
-    axes = (*(a for a in node.axes if a not in over), *(a for a in over if a in node.axes))
-    axes = (
-        axes if over and not reads_short(program, position, over) else long_last(program, position)
-    )
+    node, axes = program.nodes[position], order_between(program, position)
     shape = [program.axes[axis] for axis in axes]
     dtype = node.dtype
     if shape and padded:
         unit = max(1, STRIDE_UNIT // dtype_of(dtype).bytes)
         shape[-1] = -(-shape[-1] // unit) * unit
-    kept = _as_output(program, position, tuple(axes), tuple(shape))
+    kept = _as_output(program, position, axes, tuple(shape))
     name = _free_name(taken, f"t{position}")
-    return Cut(position, kept or TensorSpec(name, tuple(shape), dtype, "output"), tuple(axes))
+    return Cut(position, kept or TensorSpec(name, tuple(shape), dtype, "output"), axes)
 
 
 def _as_output(
@@ -356,16 +346,6 @@ def part_name(program: Program, number: int) -> str:
     """A part's name: the program's, short enough for what is added."""
     end = f"_{number}"
     return f"{program.name[: LONGEST_NAME - len(end)]}{end}"
-
-
-def _summed_order(program: Program, product: Product, cut: int) -> tuple[str, ...]:
-    """The summed axes as they lie in the operand beside the one that is cut: both are walked."""
-    axes = program.nodes[cut].axes
-    own = sorted((axis for axis in product.over if axis in axes), key=axes.index)
-    beside = product.b if product.a == cut else product.a
-    there = program.nodes[beside].axes
-    alone = [axis for axis in own if axis not in there]
-    return (*alone, *memory_order(program, beside, tuple(a for a in own if a in there)))
 
 
 def _kernels(

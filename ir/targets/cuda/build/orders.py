@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from math import prod
 
 from ir.dtypes import dtype_of
+from ir.ops.store import Store
 from ir.program import Program
-from ir.stages import reduced_axes
-from ir.targets.cuda.build.products import for_tensor_cores, is_elementwise, product_of
+from ir.stages import is_reduction, reduced_axes
+from ir.targets.cuda.build.products import (
+    Product,
+    for_tensor_cores,
+    is_elementwise,
+    memory_order,
+    product_of,
+)
 
 _MANY = 32  # elements side by side, below which a row in memory is short
 
@@ -19,7 +27,40 @@ def is_for_tensor_cores(program: Program, position: int) -> bool:
     return product is not None and for_tensor_cores(program, product)
 
 
-def long_last(program: Program, position: int) -> tuple[str, ...]:
+@lru_cache(maxsize=4096)
+def order_between(program: Program, position: int) -> tuple[str, ...]:
+    """The axes of a value that goes through memory: what its readers on tensor cores sum is last,
+    where nothing is lost by that."""
+    node = program.nodes[position]
+    over: dict[str, None] = {}
+    for user in program.users(position):
+        product = product_of(program, user) if is_reduction(program.nodes[user]) else None
+        if product is not None and for_tensor_cores(program, product):
+            over.update(dict.fromkeys(_summed_order(program, product, position)))
+    if not over or _reads_short(program, position, over):
+        return _long_last(program, position)
+    axes = (*(a for a in node.axes if a not in over), *(a for a in over if a in node.axes))
+    return _written_last(program, position, axes)
+
+
+def _summed_order(program: Program, product: Product, cut: int) -> tuple[str, ...]:
+    """The summed axes as they lie in the operand beside the one that is cut: both are walked."""
+    axes = program.nodes[cut].axes
+    own = sorted((axis for axis in product.over if axis in axes), key=axes.index)
+    beside = product.b if product.a == cut else product.a
+    there = program.nodes[beside].axes
+    alone = [axis for axis in own if axis not in there]
+    return (*alone, *memory_order(program, beside, tuple(a for a in own if a in there)))
+
+
+def _lying(program: Program, operand: int, axes: tuple[str, ...]) -> tuple[str, ...]:
+    """Some axes of an operand as they lie in memory: loaded, or written by another kernel."""
+    if _maker(program, operand) is None:
+        return memory_order(program, operand, axes)
+    return tuple(axis for axis in order_between(program, operand) if axis in axes)
+
+
+def _long_last(program: Program, position: int) -> tuple[str, ...]:
     """The axes of a value in memory: where the last one is short, it is behind one that is last in
     what the value is made of, or else the longest, so that neighbours are many. Of what an operand
     of tensor cores is computed, one that its kernel sums is last."""
@@ -38,7 +79,7 @@ def long_last(program: Program, position: int) -> tuple[str, ...]:
     return (*(axis for axis in node.axes if axis != last), last)
 
 
-def reads_short(program: Program, position: int, over: Iterable[str]) -> bool:
+def _reads_short(program: Program, position: int, over: Iterable[str]) -> bool:
     """Whether rows of what a product sums of a value were short in memory, where its kernel writes
     long ones and the product's operand may lie either way."""
     node = program.nodes[position]
@@ -58,4 +99,52 @@ def _summed_later(program: Program, position: int) -> set[str]:
             elif is_elementwise(program, user) and user not in seen:
                 seen.add(user)
                 pending.append(user)
+    return found
+
+
+def _written_last(program: Program, position: int, axes: tuple[str, ...]) -> tuple[str, ...]:
+    """The same axes, one last along which the product that makes a value has neighbours, so that
+    its kernel writes rows; of two, the one that its reader's results are written along. What is
+    summed of a 16-bit operand need not be."""
+    maker = _maker(program, position)
+    if maker is None or dtype_of(program.nodes[position].dtype).bits != 16:
+        return axes
+    sides = ((maker.a, maker.rows), (maker.b, maker.columns))
+    ends = [_lying(program, x, side)[-1] for x, side in sides if side]
+    ends = [axis for axis in ends if program.axes[axis] >= _MANY]
+    if not ends or axes[-1] in ends:
+        return axes
+    wanted = _written_later(program, position)
+    last = next((axis for axis in ends if axis in wanted), ends[0])
+    return (*(axis for axis in axes if axis != last), last)
+
+
+def _maker(program: Program, position: int) -> Product | None:
+    """The product for tensor cores that a value is, or is made of one point by one."""
+    while is_elementwise(program, position):
+        args = [arg for arg in program.nodes[position].args if program.nodes[arg].axes]
+        if len(args) != 1:
+            return None
+        position = args[0]
+    if not is_for_tensor_cores(program, position):
+        return None
+    return product_of(program, position)
+
+
+def _written_later(program: Program, position: int) -> set[str]:
+    """The axes that lie last where results of the products of a value are written, or that the
+    next products sum of them."""
+    found = set[str]()
+    for user in program.users(position):
+        if not is_for_tensor_cores(program, user):
+            continue
+        found |= _summed_later(program, user)
+        pending = [user]
+        while pending:
+            for reader in program.users(pending.pop()):
+                op = program.nodes[reader].op
+                if isinstance(op, Store):
+                    found.add(op.axes[-1])
+                elif is_elementwise(program, reader):
+                    pending.append(reader)
     return found

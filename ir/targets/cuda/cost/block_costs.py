@@ -32,6 +32,7 @@ from ir.targets.cuda.cost.costs import (
 from ir.targets.cuda.grid.overlap import PREFETCH
 from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.space.block import BlockKernel
+from ir.targets.cuda.space.block_clusters import cluster_of, is_spread
 from ir.targets.cuda.space.block_options import (
     AHEAD,
     FIRST,
@@ -62,6 +63,7 @@ AHEAD_CLOCKS = 400.0  # of a step of a walk whose loads run ahead
 NEAR_CLOCKS = 150.0  # of a step whose loads the step before has brought near
 BLOCK_CLOCKS = 280.0  # of starting and ending a block: row sums of 64 threads take 317 on an H200
 MEETING_CLOCKS = 80.0  # of two barriers
+CLUSTER_CLOCKS = 450.0  # of a barrier of a cluster, and of reading what its blocks have
 STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as measured on an H200
 
 
@@ -113,7 +115,7 @@ class BlockCosts:
         traffic = moved / MEMORY_BYTES_PER_CLOCK / self.hardware["sms"] * self._hints(columns)
         work = self._work(tiles) / LANES_PER_CLOCK / self.hardware["sms"]
         shape = self.kernel.shape
-        read = self.kernel.reads.clocks(columns, threads, shape.lanes, self._times(tiles))
+        read = self.kernel.reads.clocks(columns, threads, shape.lanes, self._times(columns))
         read = read / self.hardware["sms"]
         met = self._met(columns, tiles, own, threads) / SHUFFLES_PER_CLOCK / self.hardware["sms"]
         chained = self._chain_clocks(own, threads)
@@ -123,6 +125,7 @@ class BlockCosts:
         late = NEAR_CLOCKS if near else TRIP_CLOCKS
         wait = np.where(self._option(columns, AHEAD, 0) > 0, AHEAD_CLOCKS, late)
         meeting = np.where(self._option(columns, PARTS, 1) > 1, FILL_CLOCKS, 0.0)
+        meeting = meeting + np.ceil(waves) * self._across_blocks(columns)
         inside = inside * self._uneven(blocks, resident, threads) * self._spilt(held, threads)
         clocks = np.maximum(traffic / np.clip(busy, 0.02, 1.0), inside)
         wait = wait + np.where(trips > 1, chained, 0.0)
@@ -184,6 +187,15 @@ class BlockCosts:
                 total = total + np.where(warps > 1, MEETING_CLOCKS + kept * warps * warps, 0.0)
         return total
 
+    def _across_blocks(self, columns: Columns) -> Array:
+        """Clocks in which the blocks of a cluster know what all have, sum after sum."""
+        found = np.zeros(columns.rows)
+        for axis in self.kernel.spread:
+            sums = [n for n in self.program.nodes if is_reduction(n) and axis in reduced_axes(n)]
+            here = array_of(is_spread(self.kernel, columns, axis))
+            found = found + here * CLUSTER_CLOCKS * (1 + len(sums))
+        return found
+
     def _option(self, columns: Columns, stem: str, otherwise: int) -> Array:
         """Values of a choice that this kernel may lack."""
         name = self.kernel.name(stem)
@@ -202,6 +214,7 @@ class BlockCosts:
     def _shares(self, columns: Columns, tiles: Array, steps: Array) -> tuple[Array, Array]:
         """Blocks, and the steps that each of them goes through."""
         walkers, parts = self._option(columns, WALKERS, 0), self._option(columns, PARTS, 1)
+        parts = parts * array_of(cluster_of(self.kernel, columns))
         blocks = np.where(walkers > 0, walkers * self.hardware["sms"], tiles * parts)
         return blocks, np.ceil(tiles * parts / blocks) * np.ceil(steps / parts)
 
@@ -337,21 +350,21 @@ class BlockCosts:
                     own = [array_of(axes[a]) if a in looped else tiles[a] for a in group.axes]
                     held += size * _product(own, columns.rows)
             near = held * under_way < self.hardware["l2_bytes"]
-            here = self._walked(tiles, looped)
+            here = self._walked(columns, looped)
             total += np.where(here, once * np.where(near, L2_SHARE, 1.0), 0.0)
         return total
 
-    def _walked(self, tiles: dict[str, Array], looped: frozenset[str]) -> NDArray[np.bool_]:
+    def _walked(self, columns: Columns, looped: frozenset[str]) -> NDArray[np.bool_]:
         """Whether these of the reduced axes are walked."""
-        axes = self.program.axes
-        found = [(tiles[a] < axes[a]) == (a in looped) for a in self.kernel.shape.reduced]
+        reduced = self.kernel.shape.reduced
+        found = [self.kernel.short(columns, a) == (a in looped) for a in reduced]
         return np.asarray(np.logical_and.reduce(found), dtype=np.bool_)
 
-    def _times(self, tiles: dict[str, Array]) -> dict[str, Array]:
+    def _times(self, columns: Columns) -> dict[str, Array]:
         """In how many passes tensors are read, where it may be several."""
         found: dict[str, Array] = {}
         for looped, times in self._passes.items():
-            here = self._walked(tiles, looped)
+            here = self._walked(columns, looped)
             for tensor, count in times.items():
                 known = found.get(tensor, np.ones(len(here)))
                 found[tensor] = np.where(here, float(count), known)

@@ -4,6 +4,7 @@ arithmetic, shared memory, registers. Estimates in closed form; the learned mode
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -30,6 +31,7 @@ from ir.targets.cuda.plans.planning import FORMERS
 from ir.targets.cuda.plans.tensor_plan import RESIDENT, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names
 from ir.targets.cuda.seeds.tensor_waves import L2_BYTES_PER_CLOCK, MACS_PER_CLOCK
+from ir.targets.cuda.space.gathers import SECTOR
 from ir.targets.cuda.space.splits import ATOMICS, CLUSTER, LAST, MERGE, TURNSTILE
 from ir.targets.cuda.space.tensor import TensorKernel
 from ir.targets.cuda.space.tensor_streams import TensorStreams
@@ -58,6 +60,18 @@ def least_clocks(program: Program, hardware: Hardware) -> float:
     arithmetic = program.flops / 2 / (MACS_PER_CLOCK / size)
     moved = program.bytes / MEMORY_BYTES_PER_CLOCK
     return max(arithmetic, moved) / hardware["sms"] + FILL_CLOCKS
+
+
+def stored_bytes(program: Program, along: Iterable[str]) -> float:
+    """Bytes that a point of a tile takes to be written: a sector of its own where what lies last in
+    memory is none of the axes that tiles have neighbours along."""
+    found = 0.0
+    for node in program.nodes:
+        if isinstance(node.op, Store):
+            size, last = dtype_of(node.dtype).bytes, "".join(node.op.axes[-1:])
+            apart = last not in {*along} and program.axes.get(last, 1) > 1
+            found += SECTOR if apart else size
+    return found
 
 
 class TensorCosts(TensorStreams):
@@ -224,7 +238,7 @@ class TensorCosts(TensorStreams):
         made = self._forming(columns, walk)
         step = blocks * np.maximum(np.maximum(busy, fetched), np.maximum(computing, made))
         tile = steps * np.maximum(step, CHAIN_CLOCKS if self.roles.inner else 0.0)
-        stored = rows * wide * self._stored_bytes() / L2_BYTES_PER_CLOCK
+        stored = rows * wide * self._stored / L2_BYTES_PER_CLOCK
         waves = tiles / sms / blocks
         turns = np.ceil(tiles / self._side_by_side(columns) / blocks)
         streamed = array_of(self.streamed_rounds(columns))
@@ -288,9 +302,9 @@ class TensorCosts(TensorStreams):
         work = self._late_work * rows * wide / LANES_PER_CLOCK
         return np.where(self._is(columns, "partition", "whole"), 0.0, work + waits)
 
-    def _stored_bytes(self) -> float:
-        stores = [node for node in self.program.nodes if isinstance(node.op, Store)]
-        return float(sum(dtype_of(node.dtype).bytes for node in stores))
+    @cached_property
+    def _stored(self) -> float:
+        return stored_bytes(self.program, self.roles.rows[-1:] + self.roles.columns)
 
     def _from_memory(self, columns: Columns, rows: Array, wide: Array, tiles: Array) -> Array:
         """Bytes from memory: operands again for every wave that L2 does not hold together. Tiles of

@@ -8,9 +8,7 @@ from math import prod
 import numpy as np
 
 from ir.columns import Decision
-from ir.dtypes import dtype_of
 from ir.ops.map import Map
-from ir.ops.store import Store
 from ir.space import Columns
 from ir.targets.cuda.build.computed import below
 from ir.targets.cuda.cost.costs import (
@@ -21,6 +19,7 @@ from ir.targets.cuda.cost.costs import (
     Array,
     Table,
     raster_numbers,
+    stored_bytes,
 )
 from ir.targets.cuda.cost.runs import scattered
 from ir.targets.cuda.seeds.tensor_waves import L2_BYTES_PER_CLOCK, MACS_PER_CLOCK
@@ -127,9 +126,8 @@ class MmaCosts(MmaRules):
         first, second = self._computing
         computing = (rows * first + wide * second) * depth / LANES_PER_CLOCK
         tile = steps * (np.maximum(macs, fetched) + computing)
-        stores = [node for node in self.program.nodes if isinstance(node.op, Store)]
-        each = sum(dtype_of(node.dtype).bytes for node in stores)
-        stored = rows * wide * float(each) / L2_BYTES_PER_CLOCK
+        each = stored_bytes(self.program, self.roles.rows[-1:] + self.roles.columns)
+        stored = rows * wide * each / L2_BYTES_PER_CLOCK
         waves = tiles / sms
         resident = _floats(self._value(columns, "resident"))
         rounds = np.maximum(np.ceil(waves / resident) * resident, waves)

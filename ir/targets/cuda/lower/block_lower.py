@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
 from ir.kernel.body import COPIES, FINISH, MAP, REDUCE, START, STORE, Operation, Part
@@ -14,6 +14,7 @@ from ir.kernel.tile_kernel import (
     BARRIER,
     BLOCK,
     BLOCKS,
+    CLUSTER,
     EXCHANGED,
     LEFT,
     OVERLAID,
@@ -78,6 +79,7 @@ class BlockLowering(Printer):
         evaluator = Evaluator(self.program, self.w, plan.frame, plan.tiles, team)
         evaluator.room = SCRATCH_ROOM
         evaluator.alone = True
+        evaluator.spread, evaluator.blocks = plan.options.spread, plan.cluster
         if not plan.runs_ahead:
             evaluator.alike = alike(self.program)
         if plan.options.keep:
@@ -98,13 +100,14 @@ class BlockLowering(Printer):
         team = plan.frame.team
         shared = self._before_scratch + self.e.scratch_registers * team * SCRATCH_BYTES
         words = [f"u32* {name}" for name in (SHARES, ARRIVALS)[: len(self.rooms)]]
-        head = kernel_head(self.program, self.name, team, "", plan.options.walkers, words)
+        extra = f"__cluster_dims__({plan.cluster}, 1, 1) " if plan.cluster > 1 else ""
+        head = kernel_head(self.program, self.name, team, extra, plan.options.walkers, words)
         text = f"{head} {{\n{w.text}}}\n"
         names = [spec.name for spec in self.program.tensors]
         names += [room.argument for room in self.rooms]
         return Launch(
             self.name, text, plan.grid, team, shared, tuple(map(Parameter, names)),
-            rooms=self.rooms, early=plan.early,
+            cluster=plan.cluster, rooms=self.rooms, early=plan.early,
         )  # fmt: skip
 
     def _prologue(self) -> None:
@@ -112,6 +115,13 @@ class BlockLowering(Printer):
         w, plan = self.w, self.plan
         if plan.options.walkers:
             w.line("const i32 block = tw_block_x();")
+        elif plan.cluster > 1:
+            axis = plan.options.spread
+            w.line("const i32 rank = tw_cluster_rank();")
+            w.line(f"const i32 shared_tile = tw_block_x() / {plan.cluster};")
+            self._origins("shared_tile")
+            self.e.origins[axis] = w.name(f"{axis}_first")
+            w.line(f"const i32 {self.e.origins[axis]} = rank * {plan.tiles[axis]};")
         elif plan.options.parts > 1:
             w.reserve(SHARES, ARRIVALS)
             w.line(f"const i32 tile = tw_block_x() % {plan.total};")
@@ -272,7 +282,12 @@ class BlockLowering(Printer):
         self.body.close(part.node, self.states[part.node])
 
     def _store(self, operation: Operation, part: Part) -> None:
-        self.e.store(part.node, self.plan.options.stream)
+        spread = self.plan.options.spread
+        alone = bool(spread) and spread not in self.program.nodes[part.node].axes
+        if alone:  # all blocks of the cluster have it
+            self.e.prepare(part.node)
+        with self.w.block("if (rank == 0)") if alone else nullcontext():
+            self.e.store(part.node, self.plan.options.stream)
 
     _parts: Mapping[str, Callable[[BlockLowering, Operation, Part], None]] = {
         COPIES: _copy, MAP: _map, START: _start, REDUCE: _reduce, FINISH: _finish, STORE: _store,
@@ -319,6 +334,8 @@ class BlockLowering(Printer):
             last = self.kernel.ring(one.of).slots - 1
             if last:
                 self.w.line(f"slot = slot == {last} ? 0 : slot + 1;")
+        elif one.kind == CLUSTER:
+            self.w.line("tw_cluster_sync();")
         elif one.kind == BARRIER:
             if one.of == OVERLAID or self._writes_again:
                 self.w.line(self.e.team.sync)

@@ -53,7 +53,13 @@ class BlockPlan:
     def grid(self) -> int:
         """Blocks that are launched."""
         walkers = self.options.walkers * self.sms
-        return min(self.total, walkers) if walkers else self.total * self.options.parts
+        count = self.total * self.options.parts * self.cluster
+        return min(self.total, walkers) if walkers else count
+
+    @property
+    def cluster(self) -> int:
+        """Blocks that share a tile, each with its own points of the axis that is spread."""
+        return self.count(self.options.spread) if self.options.spread else 1
 
     @cached_property
     def varying(self) -> frozenset[str]:
@@ -192,10 +198,10 @@ def make_plan(
         Share(a, tiles[a], own[a], vectors.get(a, 1))
         for a in (lanes, *(axis for axis in axes if axis != lanes))
     )
+    options = options_of(values, name)
     return BlockPlan(
-        program, tiles, blocked(shares), walked_axes(axes, within, tiles),
-        tuple(axis for axis in axes if axis not in within), options_of(values, name),
-        starts_early(values), sms,
+        program, tiles, blocked(shares), walked_axes(axes, within, tiles, options.spread),
+        tuple(axis for axis in axes if axis not in within), options, starts_early(values), sms,
     )  # fmt: skip
 
 
@@ -205,7 +211,7 @@ def tiles_of(axes: Iterable[str], values: Mapping[str, Value], name: Name) -> di
 
 
 def walked_axes(
-    axes: Mapping[str, int], reduced: Iterable[str], tiles: Mapping[str, int]
+    axes: Mapping[str, int], reduced: Iterable[str], tiles: Mapping[str, int], spread: str = ""
 ) -> frozenset[str]:
-    """Reduced axes that their tiles do not cover."""
-    return frozenset(axis for axis in reduced if tiles[axis] < axes[axis])
+    """Reduced axes that neither their tiles cover nor those of a cluster, one of them `spread`."""
+    return frozenset(axis for axis in reduced if tiles[axis] < axes[axis] and axis != spread)

@@ -301,6 +301,16 @@ TW_INLINE tw_vec16 tw_load_cluster_16(u32 address, u32 rank) {
       : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "r"(address), "r"(rank) : "memory");
   return v;
 }
+//@ tw_load_cluster_4
+// From the same place in the shared memory of cluster CTA `rank`.
+TW_INLINE u32 tw_load_cluster_4(u32 address, u32 rank) {
+  u32 v;
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %1, %2;\n"
+      "ld.shared::cluster.b32 %0, [there];\n}"
+      : "=r"(v) : "r"(address), "r"(rank) : "memory");
+  return v;
+}
 //@ tw_load_shared_4
 TW_INLINE u32 tw_load_shared_4(u32 address) {
   u32 v;

@@ -15,7 +15,7 @@ from ir.columns import Mask
 from ir.schedule import Schedule, Value
 from ir.space import Space
 from ir.targets.cuda.layouts.frame import WARP
-from ir.targets.cuda.space.block_options import PARTS
+from ir.targets.cuda.space.block_options import MAX_TILE, PARTS, power_above
 
 if TYPE_CHECKING:
     from ir.targets.cuda.space.block import BlockKernel
@@ -206,3 +206,22 @@ def _widen(kernel: BlockKernel, values: dict[str, Value]) -> None:
         while kernel.threads(values) < 4 * WARP and tile < kernel.reach(axis, extent):
             tile *= 2
             values[name] = tile
+
+
+def column_seed(kernel: BlockKernel, across: int, threads: int, own: int) -> dict[str, Value]:
+    """`across` threads side by side along the lanes, the others below one another."""
+    axes, lane = kernel.program.axes, kernel.shape.lanes[0]
+    below = max(kernel.shape.reduced, key=lambda axis: axes[axis])
+    vector = min(kernel.widest, power_above(axes[lane]))
+    across = max(1, min(across, power_above(axes[lane]) // vector))
+    values: dict[str, Value] = {kernel.name("lanes"): lane, kernel.name("vector"): vector}
+    for axis in axes:
+        tile, mine = 1, 1
+        if axis == lane:
+            tile, mine = across * vector, vector
+        elif axis == below:
+            mine = min(own, power_above(axes[axis]))
+            tile = min(mine * (threads // across), power_above(axes[axis]), MAX_TILE)
+        values[kernel.name(f"tile.{axis}")] = tile
+        values[kernel.name(f"own.{axis}")] = mine
+    return values

@@ -34,6 +34,7 @@ from ir.targets.cuda.lower.block_lower import BlockLowering
 from ir.targets.cuda.lower.block_parts import shared_loops
 from ir.targets.cuda.plans.block_plan import BlockPlan, make_plan, tiles_of, walked_axes
 from ir.targets.cuda.seeds.block_seeds import (
+    column_seed,
     lagged_seeds,
     legal_seeds,
     paired_seeds,
@@ -41,10 +42,12 @@ from ir.targets.cuda.seeds.block_seeds import (
     whole_seeds,
     window_seeds,
 )
+from ir.targets.cuda.space.block_clusters import NONE, SPREAD, is_spread, spread_seeds
 from ir.targets.cuda.space.block_options import (
     AHEAD,
     KEEP,
     LOADS,
+    MAX_TILE,
     NEEDED,
     PARTS,
     REGISTERS,
@@ -52,6 +55,8 @@ from ir.targets.cuda.space.block_options import (
     WALKERS,
     chosen,
     option_decisions,
+    power_above,
+    spread_of,
 )
 from ir.targets.cuda.space.block_rules import OptionRules
 from ir.targets.cuda.space.reads import Reads
@@ -60,11 +65,6 @@ from ir.targets.cuda.text.passes import find_passes
 MAX_THREADS = 1024
 MAX_REGISTERS = 128  # of one value in one thread
 MAX_ALL = 192  # of all values that a thread may hold at a time, roughly
-MAX_TILE = 1 << 15
-
-
-def power_above(extent: int) -> int:
-    return 1 << max(0, extent - 1).bit_length()
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,7 @@ class BlockKernel:
     """Decisions, constraints, seeds and lowering of one block kernel. `mark` ends its names."""
 
     kind = "block"
+    most_points = MAX_TILE  # of an axis in one block
 
     def __init__(self, program: Program, mark: str, hardware: Hardware) -> None:
         if not program.axes:  # threads have something to share
@@ -301,10 +302,22 @@ class BlockKernel:
         for looped in self.shape.loops:
             here: Any = np.ones(columns.rows, dtype=bool)
             for axis in self.shape.reduced:
-                short = self._tile(columns, axis) < self.program.axes[axis]
+                short = self.short(columns, axis)
                 here &= short if axis in looped else ~short
             passed |= here
         return passed
+
+    def short(self, columns: Columns, axis: str) -> Any:
+        """Whether the tile of a summed axis, or those of a cluster, leave some of it to walk."""
+        some = self._tile(columns, axis) < self.program.axes[axis]
+        return some & ~is_spread(self, columns, axis) if axis in self.spread else some
+
+    @cached_property
+    def spread(self) -> tuple[str, ...]:
+        """Axes that the blocks of a cluster may share."""
+        name = self.name(SPREAD)
+        found = (one.domain for one in self.options if one.name == name)
+        return tuple(str(axis) for axis in next(found, ()) if axis != NONE)
 
     def _grid_fits(self, columns: Columns) -> Any:
         blocks: Any = np.ones(columns.rows)
@@ -322,7 +335,7 @@ class BlockKernel:
         deep: dict[str, Value] = {AHEAD: 3}
         near: dict[str, Value] = {AHEAD: 1, WAITS: REGISTERS, PREFETCH: 1}
         found: list[tuple[dict[str, Value], Mapping[str, Value]]] = [
-            (self._columns(across, threads, own), changed)
+            (column_seed(self, across, threads, own), changed)
             for across, threads, own, changed in (
                 (4, 1024, 2, near), (4, 512, 8, near), (16, 512, 4, near | {PARTS: 8}),
                 (8, 512, 4, near | {PARTS: 4}), (16, 512, 4, deep | {PARTS: 4}),
@@ -351,7 +364,7 @@ class BlockKernel:
             (values, {})
             for values in (*window_seeds(self), *paired_seeds(self), *product_seeds(self))
         ]
-        return self._with_options(found + lagged_seeds(self))
+        return self._with_options(found + lagged_seeds(self) + spread_seeds(self))
 
     def _rows_in_turn(self) -> list[dict[str, Value]]:
         """Whole rows one after the other, where sums are along them and across them."""
@@ -416,24 +429,6 @@ class BlockKernel:
         largest = max(self.program.tensors, key=lambda spec: prod(spec.shape))
         return 16 // dtype_of(largest.dtype).bytes
 
-    def _columns(self, across: int, threads: int, own: int) -> dict[str, Value]:
-        """`across` threads side by side along the lanes, the others below one another."""
-        axes, lane = self.program.axes, self.shape.lanes[0]
-        below = max(self.shape.reduced, key=lambda axis: axes[axis])
-        vector = min(self.widest, power_above(axes[lane]))
-        across = max(1, min(across, power_above(axes[lane]) // vector))
-        values: dict[str, Value] = {self.name("lanes"): lane, self.name("vector"): vector}
-        for axis in axes:
-            tile, mine = 1, 1
-            if axis == lane:
-                tile, mine = across * vector, vector
-            elif axis == below:
-                mine = min(own, power_above(axes[axis]))
-                tile = min(mine * (threads // across), power_above(axes[axis]), MAX_TILE)
-            values[self.name(f"tile.{axis}")] = tile
-            values[self.name(f"own.{axis}")] = mine
-        return values
-
     def _with_options(
         self, wanted: Sequence[tuple[dict[str, Value], Mapping[str, Value]]]
     ) -> list[dict[str, Value]]:
@@ -493,7 +488,8 @@ class BlockKernel:
     def plan(self, values: Mapping[str, Value]) -> BlockPlan:
         """All numbers of a schedule."""
         axes, reduced = self.program.axes, self.shape.reduced
-        looped = walked_axes(axes, reduced, tiles_of(axes, values, self.name))
+        spread = spread_of(values, self.name)
+        looped = walked_axes(axes, reduced, tiles_of(axes, values, self.name), spread)
         program = self.shape.streamed(looped)
         rows = dict.fromkeys(self.shape.lanes, self.widest)
         return make_plan(program, reduced, rows, values, self.name, int(self.hardware["sms"]))

@@ -19,17 +19,24 @@ from ir.targets.cuda.build.readers import loaded_late, read_again
 from ir.targets.cuda.grid.overlap import PREFETCH
 from ir.targets.cuda.layouts.access import load_access
 from ir.targets.cuda.lower.block_parts import shared_loops
+from ir.targets.cuda.space.block_clusters import NONE, SPREAD, spread_axes
 from ir.targets.cuda.text.transfers import LEAST_COPY
 
 KEEP, LOADS, STORES = "keep", "loads", "stores"
 WALKERS, AHEAD, PARTS = "walkers", "ahead", "parts"
 PARTS_USUAL, PARTS_MORE = (1, 2, 4, 8, 16, 32, 64), (128, 256)
+MAX_TILE = 1 << 15
 FEW = 16  # elements of outputs for each processor, below which their sums may have more parts
 WAITS, SHARED, REGISTERS = "waits", "shared", "registers"
 NEEDED, FIRST = "needed", "first"
 PLAIN, STREAM = "plain", "stream"
 
 Name = Callable[[str], str]
+
+
+def power_above(extent: int) -> int:
+    """The least power of two that is no less."""
+    return 1 << max(0, extent - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,7 @@ class Options:
     ahead: int
     waits: str
     parts: int
+    spread: str
 
 
 def options_of(values: Mapping[str, Value], name: Name) -> Options:
@@ -56,7 +64,14 @@ def options_of(values: Mapping[str, Value], name: Name) -> Options:
         ahead=int(values.get(name(AHEAD), 0)),
         waits=str(values.get(name(WAITS), SHARED)),
         parts=int(values.get(name(PARTS), 1)),
+        spread=spread_of(values, name),
     )
+
+
+def spread_of(values: Mapping[str, Value], name: Name) -> str:
+    """The summed axis that the blocks of a cluster share; empty for none."""
+    axis = str(values.get(name(SPREAD), NONE))
+    return "" if axis == NONE else axis
 
 
 def option_decisions(program: Program, hardware: Hardware, name: Name, axis: str) -> list[Decision]:
@@ -86,6 +101,10 @@ def option_decisions(program: Program, hardware: Hardware, name: Name, axis: str
         few = stored_points(program) < FEW * int(hardware["sms"])
         offer(PARTS, (*PARTS_USUAL, *PARTS_MORE) if few else PARTS_USUAL, "split",
               "blocks that share a walk; the last of them to arrive adds the parts")  # fmt: skip
+    spread = spread_axes(program) if hardware["major"] >= 9 else ()
+    if spread:
+        offer(SPREAD, (NONE, *spread), "split",
+              "a summed axis that the blocks of a cluster hold, each a tile of it")  # fmt: skip
     if hardware["major"] >= 9 and any(isinstance(node.op, Load) for node in program.nodes):
         offer(PREFETCH, (0, 1, 2, 4), "pipeline",
               "first steps that are asked for while the kernel before still runs")  # fmt: skip

@@ -22,6 +22,14 @@ from ir.targets.cuda.grid.overlap import NAME as EARLY
 from ir.targets.cuda.grid.overlap import PREFETCH
 from ir.targets.cuda.lower.block_lower import SCRATCH_ROOM
 from ir.targets.cuda.lower.block_parts import FLAG_BYTES, shared_loops
+from ir.targets.cuda.space.block_clusters import (
+    MOST_BLOCKS,
+    NONE,
+    SPREAD,
+    blocks_along,
+    cluster_of,
+    is_spread,
+)
 from ir.targets.cuda.space.block_options import (
     AHEAD,
     FIRST,
@@ -64,6 +72,8 @@ class OptionRules:
                     "ahead", self._ahead),
             WAITS: ("one step that is ahead may wait in registers, if they suffice", self._waits),
             PARTS: ("blocks share the walk of one axis if each has a step", self._parts),
+            SPREAD: (f"2 to {MOST_BLOCKS} blocks hold an axis whole, and walk nothing",
+                     self._spread),
             WALKERS: ("blocks that walk have two tiles or more and fit their processor",
                       self._walkers),
         }  # fmt: skip
@@ -78,7 +88,7 @@ class OptionRules:
 
     def _explain(self, values: Mapping[str, Value]) -> str:
         name = self.kernel.name
-        stems = (KEEP, LOADS, PREFETCH, AHEAD, WAITS, WALKERS, PARTS)
+        stems = (KEEP, LOADS, PREFETCH, AHEAD, WAITS, WALKERS, PARTS, SPREAD)
         chosen = [f"{stem} {values[name(stem)]}" for stem in stems if name(stem) in values]
         early = f", early {values[EARLY]}" if EARLY in values else ""
         tiles = ", ".join(f"{a} {values[name(f'tile.{a}')]}" for a in self.program.axes)
@@ -129,7 +139,7 @@ class OptionRules:
         for looped in walks:
             here: Any = np.ones(columns.rows, dtype=bool)
             for axis in self.kernel.shape.reduced:
-                short = columns[self.kernel.name(f"tile.{axis}")] < self.program.axes[axis]
+                short = self.kernel.short(columns, axis)
                 here = here & (short if axis in looped else ~short)
             found = found | here
         return found
@@ -152,7 +162,7 @@ class OptionRules:
     def _walks(self, columns: Columns) -> Any:
         found: Any = np.zeros(columns.rows, dtype=np.int64)
         for axis in self.kernel.shape.reduced:
-            found = found + (columns[self.kernel.name(f"tile.{axis}")] < self.program.axes[axis])
+            found = found + self.kernel.short(columns, axis)
         return found
 
     def _words(self, columns: Columns) -> Any:
@@ -198,6 +208,16 @@ class OptionRules:
         fits = self._tiles(columns) * parts < 2**31
         return (parts == 1) | (alone & shares & fits)
 
+    def _spread(self, columns: Columns) -> Any:
+        alone = (self._walked(columns) == 0) & (self._value(columns, WALKERS) == 0)
+        alone = alone & (self._value(columns, PARTS) <= 1)
+        fits: Any = columns.is_(self.kernel.name(SPREAD), NONE)
+        for axis in self.kernel.spread:
+            blocks = blocks_along(self.kernel, columns, axis)
+            here = alone & (blocks > 1) & (blocks <= MOST_BLOCKS)
+            fits = fits | (is_spread(self.kernel, columns, axis) & here)
+        return fits & (self._tiles(columns) * cluster_of(self.kernel, columns) < 2**31)
+
     def _tiles(self, columns: Columns) -> Any:
         tiles: Any = np.ones(columns.rows)
         for axis, extent in self.program.axes.items():
@@ -241,7 +261,7 @@ class OptionRules:
         walked = self._walked(columns)
         found: Any = np.zeros(columns.rows, dtype=bool)
         for axis in axes:
-            short = columns[self.kernel.name(f"tile.{axis}")] < self.program.axes[axis]
+            short = self.kernel.short(columns, axis)
             reduced = axis in self.kernel.shape.reduced
             found = found | (short & ((walked == 1) if reduced else (walked == 0)))
         return found
@@ -252,7 +272,8 @@ class OptionRules:
         most: Any = np.zeros(columns.rows)
         all_places: Any = np.zeros(columns.rows)
         for reductions in self._reductions:
-            counts = [(self.kernel.count(columns, axes), over) for axes, over in reductions]
+            more = cluster_of(self.kernel, columns) > 1  # a place for what other blocks read
+            counts = [(self.kernel.count(columns, axes), over + more) for axes, over in reductions]
             total = sum(count * over for count, over in counts)
             all_places = np.maximum(all_places, total * SCRATCH_BYTES)
             for count, _ in counts:

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from ir.errors import Refusal
-from ir.layout.expressions import quotient, remainder, variable
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
-from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
+from ir.ops.reduce import Now, Prior
 from ir.ranges import shifts_inside
 from ir.scalar import COMBINES, running_bound
 from ir.stages import is_reduction, reduced_axes
@@ -23,12 +22,11 @@ from ir.targets.cuda.build.readers import (
     gelu_of,
     narrows,
     of_coordinates,
-    only_stored,
     read_narrowed,
     stated_inverse,
 )
-from ir.targets.cuda.layouts.meetings import meetings
 from ir.targets.cuda.text import scalars
+from ir.targets.cuda.text.combining import Combining
 from ir.targets.cuda.text.draws import compared_draw
 from ir.targets.cuda.text.even import even_value
 from ir.targets.cuda.text.exponents import (
@@ -43,23 +41,16 @@ from ir.targets.cuda.text.exponents import (
 )
 from ir.targets.cuda.text.naming import value_name
 from ir.targets.cuda.text.quotients import divided
-from ir.targets.cuda.text.registers import SCRATCH_BYTES, Fragment, Point, number_of, times
-from ir.targets.cuda.text.transfers import Transfers
+from ir.targets.cuda.text.registers import Fragment, Point, times
 
 
-class Evaluator(Transfers):
+class Evaluator(Combining):
     """State of one kernel body; see the module's text.
 
     `values[~position]` are the reciprocals of a value, where quotients are formed by them.
     """
 
     kept: frozenset[int] = frozenset()  # elementwise values that are held for their later readers
-    room = 0  # bytes of shared memory in which reductions across warps need not share a place
-    alone = False  # whether results that are only stored are combined by those who store them
-
-    @cached_property
-    def only_stored(self) -> frozenset[int]:
-        return only_stored(self.program)
 
     @cached_property
     def delicate(self) -> frozenset[int]:
@@ -312,9 +303,6 @@ class Evaluator(Transfers):
 
     # -- reductions
 
-    def combine(self, kind: str, left: str, right: str, dtype: str) -> str:
-        return scalars.apply(COMBINES[kind].function, dtype, [left, right], dtype)
-
     def identity(self, position: int) -> str:
         """What a reduction starts from."""
         return scalars.literal(COMBINES[self.kind(position)].identity, self.nodes[position].dtype)
@@ -327,15 +315,6 @@ class Evaluator(Transfers):
             return state
         return scalars.apply(bound[0], dtype, [state, scalars.literal(bound[1], dtype)], dtype)
 
-    def kind(self, position: int) -> str:
-        op = self.nodes[position].op
-        return op.kind if isinstance(op, (Reduce, Carry)) else "sum"
-
-    def body(self, position: int) -> tuple[int, ...]:
-        """The tiles whose product (or the one tile that) is combined."""
-        node = self.nodes[position]
-        return node.args if isinstance(node.op, Contract) else node.args[:1]
-
     def _reduced(self, position: int) -> Fragment:
         """A reduction over axes that the tile holds whole."""
         if self.looped & {*reduced_axes(self.nodes[position])}:
@@ -346,7 +325,7 @@ class Evaluator(Transfers):
         """What a reduction comes to over a tile's points."""
         partial, roots, gone = self.partial(position), self.body(position), self.gone(position)
         even = even_value(self.program, roots[0]) if len(roots) == 1 else None
-        whole = not any(digit.axis in gone for digit in self.fixed)
+        whole = not any(digit.axis in gone for digit in self.fixed) and self.spread not in gone
         if even is not None and whole and self.kind(position) == "sum":
             count = f"({self.nodes[position].dtype})({even}) * {self.points(gone)}"
             with self.each(partial.digits) as point:
@@ -393,108 +372,3 @@ class Evaluator(Transfers):
         if narrows(self.program, root) and root not in self.read_narrowed:
             text = scalars.within(text, self.nodes[root].dtype)
         return scalars.convert(text, self.nodes[root].dtype, dtype)
-
-    def gone(self, position: int) -> frozenset[str]:
-        """Axes of a reduction's body that its result lacks."""
-        body = {a for root in self.body(position) for a in self.nodes[root].axes}
-        return frozenset(body - set(self.nodes[position].axes))
-
-    def all_reduce(self, position: int, partial: Fragment) -> None:
-        """Combine the partial results of the threads that share a point."""
-        for meeting in meetings(self.frame, self.gone(position)):
-            if meeting.lanes:
-                self._shuffle(position, partial, meeting.lanes)
-            for weight, size in meeting.across:
-                self._exchange(position, partial, weight, size)
-
-    def _shuffle(self, position: int, partial: Fragment, masks: Sequence[int]) -> None:
-        """Between the lanes of a warp."""
-        kind = scalars.register_type(self.nodes[position].dtype)
-        kind = "i32" if kind == "bool" else kind
-        with self.each(partial.digits) as point:
-            target = self.element(partial, point)
-            for mask in masks:
-                other = self.w.name("other")
-                self.w.line(f"const {kind} {other} = tw_shuffle_{kind}({target}, {mask});")
-                dtype = self.nodes[position].dtype
-                text = self.combine(self.kind(position), target, other, dtype)
-                self.w.line(f"{target} = {text};")
-
-    def crossing(self, count: int, dtype: str) -> int:
-        """Registers of `SCRATCH_BYTES` that so many of a type take where they cross warps."""
-        return count
-
-    def _exchange(self, position: int, partial: Fragment, weight: int, size: int) -> None:
-        """Across warps, through shared memory."""
-        kind = scalars.register_type(self.nodes[position].dtype)
-        start, fresh = self._place(self.crossing(partial.count, self.nodes[position].dtype))
-        team, thread = self.team, self.team.thread
-        with self.w.block(""):
-            scratch = self.w.name("scratch")
-            where = f"{team.scratch} + {start}" if start else team.scratch
-            self.w.line(f"{kind}* {scratch} = ({kind}*)({where});")
-            if not fresh:
-                self.w.line(team.sync)
-            with self.each(partial.digits) as point:
-                place = f"({number_of(partial.digits, point)}) * {team.size} + {thread}"
-                self.w.line(f"{scratch}[{place}] = {self.element(partial, point)};")
-            self.w.line(team.sync)
-            own = self.w.name("own")
-            first = self.w.name("first")
-            number = variable(thread, self.frame.team)
-            self.w.line(f"const i32 {own} = {remainder(quotient(number, weight), size)};")
-            self.w.line(f"const i32 {first} = {thread} - {own} * {weight};")
-            if not (self.alone and position in self.only_stored):
-                self._gather_parts(position, partial, scratch, first, weight, size)
-                return
-            if partial.count > 1:
-                self._share_rows(position, partial, scratch, (own, first), weight, size)
-            with self.w.block(f"if ({own} == 0)"):
-                parts = 1 if partial.count > 1 else size
-                self._gather_parts(position, partial, scratch, first, weight, parts)
-
-    def _share_rows(
-        self, position: int, partial: Fragment, scratch: str, names: tuple[str, str],
-        weight: int, size: int,
-    ) -> None:  # fmt: skip
-        """Combine what the threads that share a point wrote, each of them other registers."""
-        own, first = names
-        kind, dtype, team = self.kind(position), self.nodes[position].dtype, self.team.size
-        head = f"for (i32 row = {own}; row < {partial.count}; row += {size})"
-        with self.w.block(head):
-            place = f"{scratch}[row * {team} + {first}]"
-            self.w.line(f"{scalars.register_type(dtype)} sum = {place};")
-            with self.w.unrolled("step", size - 1):
-                other = f"{scratch}[row * {team} + {first} + (step + 1) * {weight}]"
-                self.w.line(f"sum = {self.combine(kind, 'sum', other, dtype)};")
-            self.w.line(f"{place} = sum;")
-        self.w.line(self.team.sync)
-
-    def _gather_parts(
-        self, position: int, partial: Fragment, scratch: str, first: str, weight: int, size: int
-    ) -> None:
-        """Combine what the threads that share a point wrote, in the order of their numbers."""
-        kind, dtype = self.kind(position), self.nodes[position].dtype
-        with self.each(partial.digits) as point:
-            target = self.element(partial, point)
-            place = f"({number_of(partial.digits, point)}) * {self.team.size} + {first}"
-            values = [f"{scratch}[{place} + {step * weight}]" for step in range(size)]
-            text = values[0]
-            for value in values[1:]:
-                text = self.combine(kind, text, value, dtype)
-            self.w.line(f"{target} = {text};")
-
-    def _place(self, count: int) -> tuple[int, bool]:
-        """First byte of a scratch place of `count` registers; whether nobody may still read there.
-
-        Places are only as many as there is room for.
-        """
-        self.exchanges += 1
-        size = self.team.size * SCRATCH_BYTES
-        start = self.scratch_registers * size
-        if start + count * size > self.room:
-            self.scratch_registers = max(self.scratch_registers, count)
-            self.shared_place = True
-            return 0, False
-        self.scratch_registers += count
-        return start, not self.looping
