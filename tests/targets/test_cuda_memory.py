@@ -145,7 +145,7 @@ def test_a_schedule_from_before_these_choices_stays_one() -> None:
     assert space.refusal(full) is None
     said = {name: full[name] for name in space.names if name not in old}
     assert said == {"keep": False, "loads": "needed", "stores": "plain", "walkers": 0, "ahead": 0,
-                    "waits": "shared", "prefetch": 0}  # fmt: skip
+                    "waits": "shared", "spread": "none", "prefetch": 0}  # fmt: skip
     texts = {BACKEND.lower(program, s, HARDWARE).key for s in (full, Schedule.of("cuda", old))}
     assert len(texts) == 1
 

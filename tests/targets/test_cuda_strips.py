@@ -133,7 +133,8 @@ RELEASE = r"(tw_barrier_arrive\(smem \+ \d+ \+ 8 \* )\(outer_slot == 0 \?[^)]*\)
 def test_what_is_too_lax_is_caught(right: str, wrong: str) -> None:
     """A wait ahead of a release or of the end, and a slot that is released a block too soon."""
     program = quantised("w8_rows", m=64, n=64, k=512)
-    space = overlapped(program, consumers=1, stages=2, cluster="1x1", steps=1)
+    pins = {"consumers": 1, "stages": 2, "cluster": "1x1", "steps": 1, "tile.k": 128}
+    space = overlapped(program, **pins)
     row = space.sample(np.random.default_rng(1), 1)[0]
     kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
     inputs = random_inputs(program, np.random.default_rng(0))

@@ -111,11 +111,11 @@ def _written_last(program: Program, position: int, axes: tuple[str, ...]) -> tup
         return axes
     sides = ((maker.a, maker.rows), (maker.b, maker.columns))
     ends = [_lying(program, x, side)[-1] for x, side in sides if side]
-    ends = [axis for axis in ends if program.axes[axis] >= _MANY]
-    if not ends or axes[-1] in ends:
+    long = [axis for axis in ends if program.axes[axis] >= _MANY]
+    if not long or axes[-1] in ends:
         return axes
     wanted = _written_later(program, position)
-    last = next((axis for axis in ends if axis in wanted), ends[0])
+    last = next((axis for axis in long if axis in wanted), long[0])
     return (*(axis for axis in axes if axis != last), last)
 
 

@@ -4,7 +4,6 @@ arithmetic, shared memory, registers. Estimates in closed form; the learned mode
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -23,6 +22,7 @@ from ir.target import Hardware
 from ir.targets.cuda.build.computed import below
 from ir.targets.cuda.build.products import Product, depends_on_reduction, volume
 from ir.targets.cuda.build.readers import loaded_late
+from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid.batching import sharers
 from ir.targets.cuda.grid.raster import PATCHES
 from ir.targets.cuda.layouts.frame import GROUP
@@ -62,15 +62,17 @@ def least_clocks(program: Program, hardware: Hardware) -> float:
     return max(arithmetic, moved) / hardware["sms"] + FILL_CLOCKS
 
 
-def stored_bytes(program: Program, along: Iterable[str]) -> float:
-    """Bytes that a point of a tile takes to be written: a sector of its own where what lies last in
-    memory is none of the axes that tiles have neighbours along."""
-    found = 0.0
-    for node in program.nodes:
+def stored_bytes(roles: Roles, rows: Array, wide: Array) -> Array:
+    """Bytes that a tile takes to be written, of what has no columns those of its rows: a sector for
+    each element where what lies last in memory is none of the axes that tiles have neighbours
+    along."""
+    found, along = np.zeros_like(rows), {*roles.rows[-1:], *roles.columns}
+    for node in roles.program.nodes:
         if isinstance(node.op, Store):
             size, last = dtype_of(node.dtype).bytes, "".join(node.op.axes[-1:])
-            apart = last not in {*along} and program.axes.get(last, 1) > 1
-            found += SECTOR if apart else size
+            apart = last not in along and roles.program.axes.get(last, 1) > 1
+            points = rows * wide if {*roles.columns} & {*node.op.axes} else rows
+            found = found + points * (SECTOR if apart else float(size))
     return found
 
 
@@ -238,7 +240,7 @@ class TensorCosts(TensorStreams):
         made = self._forming(columns, walk)
         step = blocks * np.maximum(np.maximum(busy, fetched), np.maximum(computing, made))
         tile = steps * np.maximum(step, CHAIN_CLOCKS if self.roles.inner else 0.0)
-        stored = rows * wide * self._stored / L2_BYTES_PER_CLOCK
+        stored = stored_bytes(self.roles, rows, wide) / L2_BYTES_PER_CLOCK
         waves = tiles / sms / blocks
         turns = np.ceil(tiles / self._side_by_side(columns) / blocks)
         streamed = array_of(self.streamed_rounds(columns))
@@ -301,10 +303,6 @@ class TensorCosts(TensorStreams):
         waits = panels * (TRIP_CLOCKS if loaded_late(self.program) else 0.0)
         work = self._late_work * rows * wide / LANES_PER_CLOCK
         return np.where(self._is(columns, "partition", "whole"), 0.0, work + waits)
-
-    @cached_property
-    def _stored(self) -> float:
-        return stored_bytes(self.program, self.roles.rows[-1:] + self.roles.columns)
 
     def _from_memory(self, columns: Columns, rows: Array, wide: Array, tiles: Array) -> Array:
         """Bytes from memory: operands again for every wave that L2 does not hold together. Tiles of

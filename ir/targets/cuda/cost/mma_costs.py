@@ -126,8 +126,7 @@ class MmaCosts(MmaRules):
         first, second = self._computing
         computing = (rows * first + wide * second) * depth / LANES_PER_CLOCK
         tile = steps * (np.maximum(macs, fetched) + computing)
-        each = stored_bytes(self.program, self.roles.rows[-1:] + self.roles.columns)
-        stored = rows * wide * each / L2_BYTES_PER_CLOCK
+        stored = stored_bytes(self.roles, rows, wide) / L2_BYTES_PER_CLOCK
         waves = tiles / sms
         resident = _floats(self._value(columns, "resident"))
         rounds = np.maximum(np.ceil(waves / resident) * resident, waves)
