@@ -36,6 +36,7 @@ from ir.rewrite import (
     rereading,
     scanned,
     strided,
+    tiered,
 )
 from ir.rewrite.canonical import canonical
 from ir.rewrite.chunks import NAME, WHY, chunked
@@ -57,6 +58,7 @@ GATHERED = 32  # operations that an index is which is computed for each element
 SENT = 160  # bytes that finding the order moves of each place: four passes, keys and places
 FOLDED = 4.0  # times as long that an operation takes on states of several numbers
 ORDERED, SORTED = 128, 1024  # operations that sorting an element is, and how many are at first
+ORDERED_SECONDS = 3e-10  # that an element of a row takes, which is one group's
 AGAIN = 4  # products of an operand's element from which what it is made of counts
 DIGITS = 6  # of a form's canonical hash, in its name
 
@@ -234,7 +236,7 @@ class _Search:
         if own or not (form.family or self.chunks):
             for name, node, program in chunked(form.program):
                 yield Step(name, node), True, program  # differences of sums up to two points
-        for whole in (keyed, landed, scanned, rereading, strided):
+        for whole in (keyed, landed, scanned, rereading, strided, tiered):
             if (found := whole.rewritten(form.program)) is not None:
                 yield Step(whole.NAME, found[0]), False, found[1]
         yield from rewritten(form.program)
@@ -283,7 +285,7 @@ def reason_of(step: str) -> str:
         return f"{diagonal.WHY} ({diagonal.ROUNDING})"
     if step == block_masks.NAME:
         return f"{block_masks.WHY} ({block_masks.ROUNDING})"
-    for one in (digits, keyed, landed, scanned, rereading, strided, narrowing):
+    for one in (digits, keyed, landed, scanned, rereading, strided, tiered, narrowing):
         if step == one.NAME:
             return f"{one.WHY} ({one.ROUNDING})"
     return next(f"{rule.why} ({rule.rounding})" for rule in RULES if rule.name == step)
@@ -327,7 +329,8 @@ def applied(rule: Rule, program: Program, root: int) -> Iterator[Program]:
 
 def work_of(program: Program, rates: Rates) -> Work:
     """Arithmetic at the rates of its units, and bytes at that of memory."""
-    seconds = (program.bytes + strided.twice_read(program)) / rates.bytes
+    again = strided.twice_read(program) + tiered.read_again(program)
+    seconds = (program.bytes + again) / rates.bytes
     steps, feeding = _in_steps(program), _feeding(program, _is_sum)
     folded = _feeding(program, _is_folded)  # which always goes through memory
     feeding |= folded
@@ -345,9 +348,10 @@ def work_of(program: Program, rates: Rates) -> Work:
             factors = tuple(_read_as(program, arg, rates.products) for arg in node.args)
             seconds += operations / rates.of(factors)
         elif isinstance(node.op, Top):
-            rows = volume(program.scope, types[0].axes) // program.axes[node.op.axis]
-            first = min(program.axes[node.op.axis], SORTED)
-            seconds += (operations + 0.5 * ORDERED * first * rows) / rates.other
+            extent = program.axes[node.op.axis]
+            rows = volume(program.scope, types[0].axes) // extent
+            all_of_them = (operations + 0.5 * ORDERED * min(extent, SORTED) * rows) / rates.other
+            seconds += max(all_of_them, 0.5 * ORDERED_SECONDS * extent)
         elif _is_folded(node):
             seconds += FOLDED * operations / rates.other
         else:

@@ -15,11 +15,11 @@ A NaN counts as larger than all else, as the merge has it. Nothing is rounded.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 from ir.builder import cast, where
 from ir.dtypes import compute_dtype, is_float
-from ir.functions import bitcast
+from ir.functions import bitcast, maximum
 from ir.merges import NAMED
 from ir.ops.fold import Fold
 from ir.ops.map import Cast, Iota
@@ -46,7 +46,7 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
     folds = {p: pair for p in range(len(program.nodes)) if (pair := _pair(program, p)) is not None}
     if not folds:
         return None
-    graph, made, keys = graft(program), list[Tile](), dict[Pair, _Ranks]()
+    graph, made, keys = graft(program), list[Tile](), dict[Pair, Ranks]()
     pairs = frozenset(folds.values())
     for position, node in enumerate(program.nodes):
         pair = folds.get(position) or _end(program, position, pairs)
@@ -56,7 +56,7 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
         if pair not in keys:
             value, axis, kind = pair
             key = _key(made[value], kind, (program.axes[axis] - 1) - graph.add(Iota(axis)))
-            keys[pair] = _Ranks(key, axis)
+            keys[pair] = Ranks(key, (axis,))
         if isinstance(node.op, Top):
             found = keys[pair].beside(node.op.rank, program.axes[node.op.rank])
         else:
@@ -68,11 +68,11 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
     return min(folds), graph.program()
 
 
-class _Ranks:
-    """The largest keys along an axis, one after the other, each made when it is asked for."""
+class Ranks:
+    """The largest keys over some axes, one after the other, each made when it is asked for."""
 
-    def __init__(self, key: Tile, axis: str) -> None:
-        self.key, self.axis = key, axis
+    def __init__(self, key: Tile, over: tuple[str, ...]) -> None:
+        self.key, self.over = key, over
         self.found: list[Tile] = []
         self.tiles: dict[str, Tile] = {}
 
@@ -80,7 +80,7 @@ class _Ranks:
         """The key that `rank` others precede."""
         while len(self.found) <= rank:
             left = where(self.key < self.found[-1], self.key, _LEAST) if self.found else self.key
-            self.found.append(self.key.graph.add(Reduce("max", (self.axis,)), left))
+            self.found.append(self.key.graph.add(Reduce("max", self.over), left))
         return self.found[rank]
 
     def beside(self, rank: str, count: int) -> Tile:
@@ -92,6 +92,18 @@ class _Ranks:
                 tile = where(number == one, self.at(one), tile)
             self.tiles[rank] = tile
         return self.tiles[rank]
+
+
+def among(keys: Sequence[Tile], over: tuple[str, ...], count: int) -> list[Tile]:
+    """The `count` largest of some keys at all points of `over`, one after the other."""
+    found: list[Tile] = []
+    for _ in range(count):
+        left = [where(key < found[-1], key, _LEAST) for key in keys] if found else [*keys[:1]]
+        most = left[0]
+        for other in left[1:]:
+            most = maximum(most, other)
+        found.append(most.graph.add(Reduce("max", over), most))
+    return found
 
 
 def _is_place(node: Node) -> bool:

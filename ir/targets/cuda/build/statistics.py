@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ir.ops.load import Load
-from ir.ops.map import Constant
-from ir.ops.reduce import Reduce
+from ir.ops.map import Constant, Iota
+from ir.ops.reduce import Contract, Reduce
 from ir.program import Program
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.build.products import is_elementwise
@@ -88,9 +88,9 @@ def _part_of(program: Program, node: int, known: set[int]) -> _Part:
             loads.add(here)
         elif is_reduction(program.nodes[here]):
             over.update(reduced_axes(program.nodes[here]))
-            plain &= isinstance(op, Reduce)
+            plain &= isinstance(op, Reduce | Contract)
         else:
-            plain &= isinstance(op, Constant) or is_elementwise(program, here)
+            plain &= isinstance(op, Constant | Iota) or is_elementwise(program, here)
         pending.extend(program.nodes[here].args)
     whole = {*program.nodes[node].axes, *over}
     rows = frozenset(x for x in reads | loads if {*program.nodes[x].axes} == whole)
