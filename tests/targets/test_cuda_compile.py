@@ -18,7 +18,7 @@ from ir.kernel import Kernel
 from ir.schedule import Schedule
 from ir.targets.cuda.build.kernels import kernels_of
 from ir.targets.cuda.space.tensor import TensorKernel
-from tests.few import few_rows
+from tests.few import draws, few_rows
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built, drawn, space_of
 from tests.targets.disassembly import (
     early_reads,
@@ -48,7 +48,7 @@ DRAWN: tuple[Any, ...] = (  # names and arguments
     ("conv2d", {"n": 8, "h": 28, "w": 28, "c": 64, "f": 64, "padding": 1, "dtype": "bf16"}),
     ("softmax", {"m": 4096, "n": 4096, "dtype": "bf16"}),
     ("layernorm", {"m": 333, "n": 1000, "dtype": "f32"}),
-    pytest.param("gaussian", {"n": 4096, "d": 64, "expand": True}, marks=pytest.mark.long),
+    ("gaussian", {"n": 4096, "d": 64, "expand": True}),
 )
 
 
@@ -64,7 +64,7 @@ def _compiled(text: str, arch: str, options: tuple[str, ...]) -> tuple[bytes, nv
 
 
 @pytest.mark.parametrize("count", [1, LONG])
-@pytest.mark.parametrize(("name", "arguments"), DRAWN)
+@pytest.mark.parametrize(("name", "arguments"), few_rows(DRAWN, (0, 2, 5, 7, 8)))
 def test_drawn_schedules_compile(name: str, arguments: dict[str, Any], count: int) -> None:
     program = built(name, arguments)
     for schedule in drawn(program, 4, count, count, "wgmma"):
@@ -82,7 +82,7 @@ def seeds(name: str, arguments: dict[str, Any], count: int) -> list[Kernel]:
 
 
 @pytest.mark.parametrize("count", [1, LONG])
-@pytest.mark.parametrize(("name", "arguments"), DRAWN)
+@pytest.mark.parametrize(("name", "arguments"), few_rows(DRAWN, range(9)))
 def test_no_seed_serialises_its_products(name: str, arguments: dict[str, Any], count: int) -> None:
     """Compiled side by side, as workers do."""
     with ThreadPoolExecutor(2) as pool:
@@ -258,7 +258,7 @@ def test_softmax_takes_few_instructions_an_element() -> None:
     assert sum(found.values()) < 24 * 16
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(14, marks=pytest.mark.long)])
+@draws(3, 14)
 @pytest.mark.parametrize("name", ["softmax", "layernorm", "rmsnorm", "row_sum", "column_sum"])
 def test_no_seed_that_memory_limits_spills(name: str, count: int) -> None:
     """Those of tiles that are walked, rings, and walks that blocks share among them."""

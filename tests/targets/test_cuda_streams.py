@@ -157,11 +157,13 @@ def test_narrow_rows_that_no_unit_divides(n: int) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", ["welford", "logsumexp", "running_statistics", "logcumsumexp"])
-def test_operators_with_rows(name: str) -> None:
-    for n in (1024, 331):
-        program = load_operator(name).build(m=3, n=n)
-        check(program, block(64, 8, 2), block(32, 16, 1), {"fold": "thread", "run": 4})
+@pytest.mark.parametrize(
+    ("name", "n"),
+    by_turns(["welford", "logsumexp", "logcumsumexp", "running_statistics"], [1024, 331]),
+)
+def test_operators_with_rows(name: str, n: int) -> None:
+    program = load_operator(name).build(m=3, n=n)
+    check(program, block(64, 8, 2), block(32, 16, 1), {"fold": "thread", "run": 4})
 
 
 @needs_compiler
