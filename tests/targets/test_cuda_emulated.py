@@ -77,7 +77,8 @@ _CHOICES: tuple[dict[str, Any], ...] = (
     "pins", few(_CHOICES, (0, 2, 3, 4, 5, 7, 8, 9, 11, 12, 14, 16, 17)), ids=str
 )
 def test_every_choice_of_a_product(pins: dict[str, Any]) -> None:
-    program = built("matmul", {"m": 200, "n": 264, "k": 512, "dtype": "bf16", "tb": True})
+    depth = 1024 if any("split" in name for name in pins) else 512  # a short sum is not split
+    program = built("matmul", {"m": 200, "n": 264, "k": depth, "dtype": "bf16", "tb": True})
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, HARDWARE).pin(pins)
