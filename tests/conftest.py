@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -61,6 +62,13 @@ def _nothing_left_ready(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     """Searches leave no export of their winners behind, but where that is tested: it takes time."""
     if "explorer.job" in sys.modules and "leaves_ready" not in request.fixturenames:
         monkeypatch.setattr("explorer.job.leave_ready", lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def code_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of machine code for all tests of this process: each has a process server, which
+    takes a second to start."""
+    return tmp_path_factory.mktemp("code")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tests.cuda.run import Arrays, gemm_arrays, in_modes, needs_compiler
 from tests.emulator.emulate import MODES, emulate
 
 pytestmark = needs_compiler
-SIZES = (512, 512, 256, 128, 256)
+SIZES = (512, 256, 256, 128, 256)
 REGISTERS = 168
 RELEASE = "if (k > 0 && thread < CLUSTER) tw_barrier_arrive_at(empty + 8 * previous, thread);"
 RELEASE_LAST = "      if (thread < CLUSTER) tw_barrier_arrive_at(empty + 8 * previous, thread);\n"

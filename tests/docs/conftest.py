@@ -1,16 +1,10 @@
-"""Pages run in a folder of their own with a store of their own; they share a code cache."""
+"""Pages run in a folder of their own with a store of their own."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-
-
-@pytest.fixture(scope="session")
-def code_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """So that one process server does for all."""
-    return tmp_path_factory.mktemp("code")
 
 
 @pytest.fixture(autouse=True)
@@ -21,4 +15,5 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code_cache: Path) -> 
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(code_cache))
     monkeypatch.setattr("explorer.peaks.measured_peaks", lambda *_: {})
     monkeypatch.setattr("explorer.finals.ROUNDS", 2)  # of five: enough to choose one
+    monkeypatch.setattr("explorer.watch.Watch.wait", lambda _: None)  # what else runs is no matter
     return tmp_path

@@ -27,7 +27,7 @@ from tests.farm.cluster import START, Cluster
 from tests.farm.fakes import HERE, LOG, SECONDS
 
 EXTENTS = {"m": 64, "n": 64, "k": 64}
-KILLS, TRIALS = 4, 160
+KILLS, TRIALS = 3, 100
 
 
 def there(address: str, count: int) -> None:

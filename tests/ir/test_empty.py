@@ -135,12 +135,12 @@ def test_what_kernels_are_generated_of_means_the_same() -> None:
 
 
 @pytest.mark.parametrize("number", range(len(PARTLY)))
-def test_kernels_leave_empty_outputs_alone(number: int, tmp_path: Path) -> None:
+def test_kernels_leave_empty_outputs_alone(number: int, code_cache: Path) -> None:
     program, backend = PARTLY[number], get_backend("cpu")
     hardware = backend.hardware(2)
     space = backend.space(program, hardware)
     schedules = [space.schedule(row) for row in space.sample(np.random.default_rng(1), 2)]
-    with Measurer(program, "cpu", hardware, cache_dir=tmp_path) as measurer:
+    with Measurer(program, "cpu", hardware, cache_dir=code_cache) as measurer:
         assert [o.detail for o in measurer.measure(schedules) if not o.ok] == []
 
 

@@ -20,6 +20,7 @@ from ir.layout.synthesis import (
     synthesise,
 )
 from ir.layout.synthesis.memory import Phase, best_swizzle, phase_digits, total
+from tests.few import by_turns
 from tests.layout.catalogue import (
     Gemm,
     attention,
@@ -266,8 +267,9 @@ def test_random_spreads_convert_rightly(seed: int) -> None:
         assert not found, str(found)
 
 
-@pytest.mark.parametrize("threads", [32, 96, 1024])
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8", "i64"])
+@pytest.mark.parametrize(
+    ("dtype", "threads"), by_turns(["f32", "bf16", "i8", "i64"], [32, 96, 1024])
+)
 @pytest.mark.parametrize("extents", [(1,), (3,), (7, 5), (15, 9, 2), (4, 2, 8, 6), (1000,)])
 def test_any_extents_can_be_copied(extents: tuple[int, ...], dtype: str, threads: int) -> None:
     """One element, odd extents, fewer elements than threads, more axes than a box has."""

@@ -25,9 +25,9 @@ from tests.mutants.subject import Subject
 from tests.mutants.suite import Found, Machine, Suite
 
 
-def _by_turns(target: int) -> pytest.MarkDecorator:
-    """A fifth of the cases on each of the two targets; all on both with those that are long."""
-    marks = [() if n % 5 == target else (pytest.mark.long,) for n in range(len(CASES))]
+def _every(step: int, first: int) -> pytest.MarkDecorator:
+    """Some of the cases on each of the two targets; all on both with those that are long."""
+    marks = [() if n % step == first else (pytest.mark.long,) for n in range(len(CASES))]
     cases = [pytest.param(n, id=NAMES[n], marks=marks[n]) for n in range(len(CASES))]
     return pytest.mark.parametrize("number", cases)
 
@@ -56,7 +56,7 @@ def judged(number: int, target: str) -> Found:
     return suite.found
 
 
-@_by_turns(0)
+@_every(5, 0)
 def test_wrong_kernels_of_the_host_are_refused_and_right_ones_are_not(number: int) -> None:
     found = judged(number, "cpu")
     assert (found.refused, found.alive, found.unbuilt) == ([], [], [])
@@ -64,7 +64,7 @@ def test_wrong_kernels_of_the_host_are_refused_and_right_ones_are_not(number: in
 
 
 @needs_compiler
-@_by_turns(1)
+@_every(10, 6)
 def test_wrong_emulated_kernels_are_refused_and_right_ones_are_not(number: int) -> None:
     found = judged(number, "cuda")
     assert (found.refused, found.alive, found.unbuilt) == ([], [], [])

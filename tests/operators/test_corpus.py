@@ -15,6 +15,7 @@ from ir import load_operator, operator_names, operators
 from ir.phases import phases_of
 from tests import operators as tables
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.operators.contract import (
     Case,
     cache_folder,
@@ -26,7 +27,6 @@ from tests.operators.contract import (
 
 _LINES = 40
 _SMALL_FLOPS = 20e6
-_TRIALS = 3
 
 
 def _cases() -> Iterator[Case]:
@@ -69,6 +69,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(cache_folder()))
     monkeypatch.setattr("explorer.peaks.measured_peaks", lambda *_: {})
     monkeypatch.setattr("explorer.finals.ROUNDS", 2)  # of five: enough to choose one
+    monkeypatch.setattr("explorer.watch.Watch.wait", lambda _: None)  # what else runs is no matter
 
 
 @every_case
@@ -88,9 +89,12 @@ def test_phases_write_what_is_read(case: Case) -> None:
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("case", FIRST, ids=str)
-def test_every_operator_tunes_on_the_cpu(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+@draws(1, 3)
+def test_every_operator_tunes_on_the_cpu(
+    case: Case, count: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     """From the command line; in each family the extents of some are odd."""
-    check_tuned(case, capsys, _TRIALS)
+    check_tuned(case, capsys, count)
 
 
 @pytest.mark.long
@@ -101,8 +105,9 @@ def test_drawn_cpu_kernels_are_right(case: Case) -> None:
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @kernels_of_cases
-def test_cuda_kernels_are_right(case: Case) -> None:
-    check_cuda(case)
+@draws(1, 2)
+def test_cuda_kernels_are_right(case: Case, count: int) -> None:
+    check_cuda(case, count)
 
 
 @every_operator

@@ -43,7 +43,7 @@ PINS: dict[str, object] = {"stream": False, "lane.s0": "n"}  # leaves 768 points
 SOME = PINS | {"unroll.s0": 1}  # a third of them
 FEW = SOME | {"micro.s0": "rows"}  # half of those
 ALL = 100_000
-KILLS = (6, pytest.param(200, marks=pytest.mark.long))
+KILLS = (4, pytest.param(200, marks=pytest.mark.long))
 HEARD = 3  # messages of a search that is killed: in its second measurement
 PATIENCE = 120.0  # seconds in which every search has begun
 SHARED_MEMORY = Path("/dev/shm")

@@ -20,6 +20,7 @@ from ir.oracle import evaluate
 from ir.program import Program
 from ir.rewrite.keyed import rewritten
 from ir.tiles import Tile
+from tests.few import by_turns
 
 DTYPES = ("f32", "tf32", "bf16", "f16", "e4m3", "e5m2", "i32", "i16", "u16", "i8", "u8")
 ENDS = {"max": argmax, "min": argmin}
@@ -53,8 +54,7 @@ def _folds(program: Program) -> int:
     return sum(isinstance(node.op, Fold) for node in program.nodes)
 
 
-@pytest.mark.parametrize("kind", ENDS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "kind"), by_turns(DTYPES, ENDS))
 @settings(max_examples=20)
 @given(data=st.data(), columns=st.integers(1, 9))
 def test_places_and_values_of_any_bits(

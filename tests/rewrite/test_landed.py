@@ -20,6 +20,7 @@ from ir.rewrite.landed import NAME, rewritten
 from ir.target import get_backend
 from ir.targets.cuda.rows.hardware import known_hardware
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.targets.test_unforeseen import emulated
 
 RATES = Rates({"bf16": 1e15}, 5e13, 4e12)
@@ -144,10 +145,11 @@ def test_an_axis_that_two_places_have_stays_sent() -> None:
 @pytest.mark.parametrize("program", [
     overlapping(2, 9, 16, 4), overlapping(2, 9, 32, 8, 16), patches(2, 5, 6, 3, 2),
 ], ids=["window", "product", "patches"])  # fmt: skip
-def test_its_kernels_are_right(program: Program) -> None:
+@draws(2, 4)
+def test_its_kernels_are_right(program: Program, count: int) -> None:
     hardware = known_hardware("h200")
     space = get_backend("cuda").space(program, hardware)
     rng = np.random.default_rng(0)
-    for row in space.sample(rng, 4):
+    for row in space.sample(rng, count):
         schedule = space.schedule(row)
         assert not emulated(program, schedule, hardware), schedule

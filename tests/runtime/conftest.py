@@ -14,12 +14,6 @@ from tests.runtime.fake_cupy import Device
 _CUDA = ("explorer.exporters.cuda", "explorer.exporters.cuda_table")
 
 
-@pytest.fixture(scope="session")
-def code_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder of machine code, so that one process server does for all tests of exports."""
-    return tmp_path_factory.mktemp("code")
-
-
 @pytest.fixture
 def stub_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Machine code is beside the point."""

@@ -60,7 +60,7 @@ def found(place: Path) -> FamilyResult:
 def test_any_extent_has_a_legal_schedule_with_a_kernel(found: FamilyResult) -> None:
     assert found.searched[:2] == ((8192,), (1,))
     assert found.regrets
-    for extent in (1, 2, 7, 63, 64, 65, 129, 777, 2049, 8191, 8192):
+    for extent in (1, 7, 64, 129, 2049, 8192):
         winner = found.winner(m=extent)
         assert winner.workload.target == "cuda"
         assert winner.workload.space().refusal(winner.schedule) is None

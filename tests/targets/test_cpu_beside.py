@@ -43,7 +43,7 @@ def backward() -> Program:
 
 @pytest.mark.parametrize("make", [loss, backward])
 def test_threads_have_parts_of_sums_and_of_the_outputs_beside_them(
-    make: object, tmp_path: Path
+    make: object, code_cache: Path
 ) -> None:
     assert callable(make)
     program, hardware = make(), CPU.hardware(2)
@@ -54,7 +54,7 @@ def test_threads_have_parts_of_sums_and_of_the_outputs_beside_them(
     assert {"i_part", "i_in"} <= {*parted.program.axes}
     rows = space.pin({name: "i:2"}).sample(np.random.default_rng(1), 4)
     schedules = [space.schedule(row) for row in rows]
-    with Measurer(program, "cpu", hardware, cache_dir=tmp_path) as measurer:
+    with Measurer(program, "cpu", hardware, cache_dir=code_cache) as measurer:
         assert [o.detail for o in measurer.measure(schedules) if not o.ok] == []
 
 

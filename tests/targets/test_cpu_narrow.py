@@ -19,7 +19,7 @@ from ir.schedule import Schedule
 from ir.target import get_backend
 from ir.targets.cpu.narrow import FORMATS
 from ir.targets.cpu.standalone import C_FLAGS, standalone
-from tests.few import few
+from tests.few import by_turns
 
 BACKEND = get_backend("cpu")
 HOST = BACKEND.hardware(1)
@@ -122,13 +122,12 @@ def run_c(kernel: Kernel, given: np.ndarray, target: str, machine: str, folder: 
     return output
 
 
-@pytest.mark.parametrize("machine", few(MACHINES, [0, 2]))
-@pytest.mark.parametrize("dtype", FORMATS)
-def test_conversions_are_exact(dtype: str, machine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("dtype", "machine"), by_turns(FORMATS, MACHINES))
+def test_conversions_are_exact(dtype: str, machine: str, code_cache: Path) -> None:
     for given, types, want in cases(dtype):
         for form in FORMS:
             kernel = kernel_of(form, types, len(given), machine)
-            same(run_llvm(kernel, given, types[2], tmp_path), want, types[2], form)
+            same(run_llvm(kernel, given, types[2], code_cache), want, types[2], form)
 
 
 @needs_compiler

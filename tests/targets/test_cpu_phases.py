@@ -23,7 +23,7 @@ from ir.space import Space
 from ir.target import get_backend
 from ir.targets.cpu.candidates import places
 from ir.targets.cpu.frame import bytes_of
-from tests.few import few
+from tests.few import by_turns, few
 from tests.judging import bounds_of
 from tests.targets.test_c_printer import check, needs_compiler
 
@@ -75,20 +75,18 @@ def kernels(program: Program, threads: int, count: int, full: bool = False) -> l
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+def worker(code_cache: Path) -> Iterator[Worker]:
     """A process that runs kernels."""
-    folder = tmp_path_factory.mktemp("objects")
-    found = Worker(process_server("cpu", folder), "explorer.runtime.workers:Runner", "cpu", folder)
+    found = Worker(
+        process_server("cpu", code_cache), "explorer.runtime.workers:Runner", "cpu", code_cache
+    )
     yield found
     found.close()
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("name", "arguments"), CASES, ids=lambda value: str(value)[:60])
-def test_drawn_schedules_are_right(
-    name: str, arguments: dict[str, Any], threads: int, worker: Worker
-) -> None:
-    program = built(name, arguments)
+@pytest.mark.parametrize(("number", "threads"), by_turns(range(len(CASES)), [1, 2]))
+def test_drawn_schedules_are_right(number: int, threads: int, worker: Worker) -> None:
+    program = built(*CASES[number])
     inputs = random_inputs(program, np.random.default_rng(0))
     bounds = bounds_of(program, inputs)
     for kernel in kernels(program, threads, threads):

@@ -49,6 +49,7 @@ from ir.targets.cpu.llvm import print_llvm
 from ir.targets.cpu.plain import PlainLowering, plain_room
 from ir.targets.cpu.plain_points import LaneAxis, PointLanes, lane_axis
 from ir.targets.cpu.standalone import C_FLAGS, standalone
+from tests.few import draws
 from tests.targets.test_c_printer import needs_compiler
 
 TYPES = ("f32", "i32", "i64", "bool")
@@ -242,10 +243,11 @@ def inputs_of(plain: PlainKernel, seed: int) -> dict[str, np.ndarray[Any, Any]]:
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+def worker(code_cache: Path) -> Iterator[Worker]:
     """A process that runs kernels."""
-    folder = tmp_path_factory.mktemp("objects")
-    found = Worker(process_server("cpu", folder), "explorer.runtime.workers:Runner", "cpu", folder)
+    found = Worker(
+        process_server("cpu", code_cache), "explorer.runtime.workers:Runner", "cpu", code_cache
+    )
     yield found
     found.close()
 
@@ -371,9 +373,13 @@ def test_sums_are_added_up_in_vectors(count: int, worker: Worker) -> None:
 
 
 @needs_compiler
-def test_c_does_the_same(tmp_path: Path) -> None:
+@draws(2, 5)
+def test_c_does_the_same(tmp_path: Path, count: int) -> None:
     """Many kernels in one library."""
-    for seed, lanes in [*((seed, 0) for seed in range(5)), *((s, 2) for s in together(2, 5))]:
+    for seed, lanes in [
+        *((seed, 0) for seed in range(count)),
+        *((s, 2) for s in together(2, count)),
+    ]:
         plain = drawn_kernel(seed)
         inputs = inputs_of(plain, seed)
         want = meaning(plain, inputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from ir.residence import residences, staged
 from ir.space import Space
 from ir.target import get_backend
 from ir.values import decay
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.rewrite.chains import chains
 
@@ -125,10 +127,11 @@ def routes(space: Space) -> Iterator[Mapping[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+def worker(code_cache: Path) -> Iterator[Worker]:
     """A process that runs kernels."""
-    folder = tmp_path_factory.mktemp("objects")
-    found = Worker(process_server("cpu", folder), "explorer.runtime.workers:Runner", "cpu", folder)
+    found = Worker(
+        process_server("cpu", code_cache), "explorer.runtime.workers:Runner", "cpu", code_cache
+    )
     yield found
     found.close()
 
@@ -186,13 +189,14 @@ def test_what_was_before_a_block_is_there_for_all_of_its_readers(worker: Worker)
 
 
 @pytest.mark.parametrize(("sq", "documents"), [(200, 6), (133, 3)])
-def test_masks_of_data_end_loops(sq: int, documents: int, worker: Worker) -> None:
+@draws(4, 12)
+def test_masks_of_data_end_loops(sq: int, documents: int, worker: Worker, count: int) -> None:
     words = {"b": 2, "heads": 2, "kv_heads": 1, "sq": sq, "d": 24, "documents": documents}
     program = load_operator("document_attention").build(**words)
     space = BACKEND.space(program, MACHINE)
     forms = [str(v) for v in space.decision("form").domain if str(v).startswith("block-masks")]
     assert forms
-    right(program, space.pin({"form": forms[0]}), 12, worker)
+    right(program, space.pin({"form": forms[0]}), count, worker)
 
 
 @settings(max_examples=12, deadline=None)

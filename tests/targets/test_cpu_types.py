@@ -17,6 +17,7 @@ from ir.schedule import Schedule
 from ir.target import get_backend
 from ir.targets.cpu.llvm import print_llvm
 from ir.targets.cpu.nest import PTR, Builder, Function, Type
+from tests.few import draws
 from tests.targets import mixed_types
 from tests.targets.test_cpu_kernels import cache, measure
 
@@ -43,8 +44,11 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 @pytest.mark.parametrize(("name", "arguments"), CASES, ids=lambda value: str(value)[:60])
-def test_drawn_schedules_are_right(name: str, arguments: dict[str, Any], cache: Path) -> None:
-    assert measure(f"{FILE}:{name}", arguments, cache, 3) == []
+@draws(1, 3)
+def test_drawn_schedules_are_right(
+    name: str, arguments: dict[str, Any], cache: Path, count: int
+) -> None:
+    assert measure(f"{FILE}:{name}", arguments, cache, count) == []
 
 
 def test_hidden_rows_of_infinite_scores_are_what_the_oracle_says(cache: Path) -> None:

@@ -13,6 +13,7 @@ from ir.program import Program
 from ir.targets.cuda.build.roles import find_roles
 from ir.targets.cuda.grid.batching import along_rows, batches_decision, sharers
 from tests.emulator.emulate import compiler
+from tests.few import few
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import problems
@@ -34,7 +35,9 @@ def shared(first: bool, second: bool) -> Program:
 
 
 @needs_compiler
-@pytest.mark.parametrize("raster", ["rows", "columns", "rows4", "columns4", "patch8x8"])
+@pytest.mark.parametrize(
+    "raster", few(["rows", "columns", "rows4", "columns4", "patch8x8"], (1, 2, 4))
+)
 def test_every_tile_of_every_batch_is_there(raster: str) -> None:
     program = built("ragged_block_matmul", GROUPED)
     inputs = random_inputs(program, np.random.default_rng(1))

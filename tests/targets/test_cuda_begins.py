@@ -15,6 +15,7 @@ from ir.targets.cuda.build.cut import WGMMA, cut_program
 from ir.targets.cuda.build.roles import find_roles
 from ir.targets.cuda.plans.tensor_rings import HELD, rings_of
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 from tests.targets.test_cuda_emulated import problems
@@ -64,7 +65,8 @@ PROGRAMS: dict[str, Made] = {
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_sums_that_begin_with_a_product_are_right(name: str) -> None:
+@draws(1, 3)
+def test_sums_that_begin_with_a_product_are_right(name: str, count: int) -> None:
     program = PROGRAMS[name]()
     space = BACKEND.space(program, HARDWARE)
     named = space.decision("engine").domain if "engine" in space.names else ("wgmma",)
@@ -75,7 +77,7 @@ def test_sums_that_begin_with_a_product_are_right(name: str) -> None:
     for engine in engines:
         some = space.pin({"engine": engine}) if "engine" in space.names else space
         rng = np.random.default_rng(len(name))
-        for turn, row in enumerate((*some.seed_rows(rng)[:1], *some.sample(rng, 3))):
+        for turn, row in enumerate((*some.seed_rows(rng)[:1], *some.sample(rng, count))):
             kernel = BACKEND.lower(program, some.schedule(row), HARDWARE)
             assert problems(program, kernel, inputs, bounds, (0, 15, 6, 9)[turn]) == []
 

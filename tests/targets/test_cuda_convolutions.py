@@ -15,6 +15,7 @@ from ir.targets.cuda.space.engines import residence_space, routes_of
 from ir.targets.cuda.space.residences import LAID, USUAL, residences
 from ir.targets.cuda.space.tensor import TensorKernel
 from tests.emulator.emulate import MODES, compiler
+from tests.few import draws, few_rows
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import HARDWARE
 from tests.targets.test_cuda_emulated import problems
@@ -95,19 +96,23 @@ def test_blocks_have_several_rows_of_an_image() -> None:
 @needs_compiler
 @pytest.mark.parametrize(
     ("program", "words"),
-    [
-        (forward(2, 6, 10, 64, 72), LAID),
-        (forward(4, 16, 24, 128, 128, stride=2), LAID),
-        (gradient(2, 8, 12, 64, 64), "tile.y"),
-        (gradient(2, 6, 24, 72, 40, taps=5), "tile.y"),
-        (gradient(2, 8, 12, 32, 40, last=False), LAID),
-        (shifted(40, 1), "target"),
-        (shifted(48, 1), "wgmma"),
-        (shifted(40, 0), "wgmma"),
-        (shifted(20, 1, times=2), "target"),
-    ],
+    few_rows(
+        [
+            (forward(2, 6, 10, 64, 72), LAID),
+            (forward(4, 16, 24, 128, 128, stride=2), LAID),
+            (gradient(2, 8, 12, 64, 64), "tile.y"),
+            (gradient(2, 6, 24, 72, 40, taps=5), "tile.y"),
+            (gradient(2, 8, 12, 32, 40, last=False), LAID),
+            (shifted(40, 1), "target"),
+            (shifted(48, 1), "wgmma"),
+            (shifted(40, 0), "wgmma"),
+            (shifted(20, 1, times=2), "target"),
+        ],
+        (0, 1, 2, 4, 5, 6, 7),
+    ),
 )
-def test_their_kernels_mean_their_programs(program: Program, words: str) -> None:
+@draws(3, 6)
+def test_their_kernels_mean_their_programs(program: Program, words: str, count: int) -> None:
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted, rng, tried = bounds_of(program, inputs), np.random.default_rng(2), 0
     residence = LAID if words == LAID else USUAL
@@ -115,11 +120,11 @@ def test_their_kernels_mean_their_programs(program: Program, words: str) -> None
     routes = {one.engine: one for one in routes_of(program, HARDWARE, residence)}
     for row in (*space.seed_rows(rng), *space.sample(rng, 500)):
         schedule = space.schedule(row)
-        if (words not in schedule.to_json() and words != LAID) or tried == 6:
+        if (words not in schedule.to_json() and words != LAID) or tried == count:
             continue
         route = routes[str(schedule.get("engine", next(iter(routes))))]
         values = route.own(schedule.as_dict())
         kernel = lower_all(program, values, HARDWARE, route.engine, residence)
         assert not problems(program, kernel, inputs, wanted, tried % len(MODES)), schedule
         tried += 1
-    assert tried == 6
+    assert tried == count

@@ -15,6 +15,7 @@ from ir.program import Program
 from ir.targets.cuda.grid.dealing import declare_dealt
 from ir.targets.cuda.text.writer import Writer
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import problems
@@ -75,14 +76,15 @@ def test_it_is_a_choice_where_tiles_are_unequal() -> None:
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("deal", [1, 4])
-def test_dealt_attention_means_the_program(deal: int) -> None:
+@draws(1, 2)
+def test_dealt_attention_means_the_program(deal: int, count: int) -> None:
     inputs = random_inputs(CAUSAL, np.random.default_rng(1))
     wanted = bounds_of(CAUSAL, inputs)
     space = BACKEND.space(CAUSAL, HARDWARE).pin({"deal": deal})
-    for number, row in enumerate(space.sample(np.random.default_rng(2), 2)):
+    for number, row in enumerate(space.sample(np.random.default_rng(2), count)):
         schedule = space.schedule(row)
         kernel = BACKEND.lower(CAUSAL, schedule, HARDWARE)
-        assert not problems(CAUSAL, kernel, inputs, wanted, (0, 15)[number]), schedule.to_json()
+        assert not problems(CAUSAL, kernel, inputs, wanted, (15, 0)[number]), schedule.to_json()
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")

@@ -46,7 +46,7 @@ def problems(
     return found
 
 
-DEFAULT = (0, 2, 3, 5, 6, 8, 9, 11, 13, 17, 18, 20, 21, 24)  # the corpus has more like the others
+DEFAULT = (0, 3, 5, 6, 8, 9, 13, 18, 20, 21)  # the corpus has more like the others
 
 
 @pytest.mark.parametrize("number", few(range(len(SMALL)), DEFAULT, NAMES))
@@ -73,9 +73,12 @@ _CHOICES: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("pins", _CHOICES, ids=str)
+@pytest.mark.parametrize(
+    "pins", few(_CHOICES, (0, 2, 3, 4, 5, 7, 8, 9, 11, 12, 14, 16, 17)), ids=str
+)
 def test_every_choice_of_a_product(pins: dict[str, Any]) -> None:
-    program = built("matmul", {"m": 200, "n": 264, "k": 1024, "dtype": "bf16", "tb": True})
+    depth = 1024 if any("split" in name for name in pins) else 512  # a short sum is not split
+    program = built("matmul", {"m": 200, "n": 264, "k": depth, "dtype": "bf16", "tb": True})
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, HARDWARE).pin(pins)

@@ -16,6 +16,7 @@ from ir.program import Program
 from ir.schedule import Schedule
 from ir.targets.cuda.build.program_text import MARK
 from tests.emulator.emulate import MODES, compiler, emulate
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, built
 from tests.targets.test_cuda_emulated import QUICK, arrays_of, problems
@@ -88,7 +89,10 @@ def scaled_product(g: Graph, m: int, n: int, k: int) -> None:
     ],
     ids=("two products", "computed", "integers"),
 )
-def test_drawn_schedules_of_other_programs(program: Program, pins: dict[str, Any]) -> None:
+@draws(1, 3)
+def test_drawn_schedules_of_other_programs(
+    program: Program, pins: dict[str, Any], count: int
+) -> None:
     """What comes behind the sums reads columns of the block's own."""
     prefix = "wgmma_rs." if pins["engine"] == "wgmma_rs" else ""
     space = BACKEND.space(program, FEW).pin({**pins, f"{prefix}merge": "cluster"})
@@ -97,7 +101,7 @@ def test_drawn_schedules_of_other_programs(program: Program, pins: dict[str, Any
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted = bounds_of(program, inputs)
     assert len(drawn) > 2
-    for number, schedule in enumerate(drawn[:3]):
+    for number, schedule in enumerate(drawn[:count]):
         kernel = BACKEND.lower(program, schedule, FEW)
         assert "tw_load_cluster_16" in kernel.text("cuda")
         assert not problems(program, kernel, inputs, wanted, QUICK[number]), schedule.to_json()

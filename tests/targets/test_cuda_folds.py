@@ -15,6 +15,7 @@ from ir.targets.cuda.build.listings import listings_of
 from ir.targets.cuda.build.roles import find_roles
 from ir.targets.cuda.plans.tensor_rings import HELD, rings_of
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import problems
@@ -70,7 +71,8 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_one_kernel_folds_its_products(name: str) -> None:
+@draws(1, 3)
+def test_one_kernel_folds_its_products(name: str, count: int) -> None:
     program = PROGRAMS[name]()
     space = BACKEND.space(program, HARDWARE)
     if "engine" in space.names:
@@ -78,7 +80,7 @@ def test_one_kernel_folds_its_products(name: str) -> None:
     inputs = random_inputs(program, np.random.default_rng(1))
     bounds = bounds_of(program, inputs)
     rng = np.random.default_rng(len(name))
-    for turn, row in enumerate((*space.seed_rows(rng)[:1], *space.sample(rng, 3))):
+    for turn, row in enumerate((*space.seed_rows(rng)[:1], *space.sample(rng, count))):
         kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
         assert problems(program, kernel, inputs, bounds, (0, 15, 6, 9)[turn]) == []
 

@@ -17,6 +17,7 @@ from ir.targets.cuda.build.kernels import engines_of, kernels_of
 from ir.targets.cuda.space.tensor import FormedKernel
 from ir.values import uniform
 from tests.emulator.emulate import compiler
+from tests.few import draws, few_rows
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
 from tests.targets.test_cuda_emulated import problems
@@ -102,14 +103,17 @@ def test_operands_have_their_axes_as_the_source_has() -> None:
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
-@pytest.mark.parametrize(("name", "arguments"), CASES, ids=[name for name, _ in CASES])
+@pytest.mark.parametrize(
+    ("name", "arguments"), few_rows(CASES, (0, 2, 3, 4, 5, 6), [name for name, _ in CASES])
+)
+@draws(1, 3)
 def test_drawn_kernels_that_form_operands_mean_their_program(
-    name: str, arguments: dict[str, Any]
+    name: str, arguments: dict[str, Any], count: int
 ) -> None:
     program = built(name, arguments)
     inputs = drawn_inputs(program, 1)
     wanted = bounds_of(program, inputs)
-    for number, schedule in enumerate(drawn(program, 3, 1, 3, FORMED)):
+    for number, schedule in enumerate(drawn(program, 3, 1, count, FORMED)):
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         assert "former" in kernel.text("cuda")
         assert problems(program, kernel, inputs, wanted, 3 * number) == [], schedule.to_json()

@@ -15,6 +15,7 @@ from ir.space import Space
 from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.listings import listings_of
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, UNSEEN, built
 from tests.targets.test_cuda_emulated import problems
@@ -35,10 +36,11 @@ def schedules(count: int, **pins: Any) -> list[Schedule]:
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("turns", [ISSUED, DONE])
 @pytest.mark.parametrize("partition", ["rows", "columns"])
-def test_groups_in_turn_mean_the_program(turns: str, partition: str) -> None:
+@draws(1, 3)
+def test_groups_in_turn_mean_the_program(turns: str, partition: str, count: int) -> None:
     inputs = random_inputs(PROGRAM, np.random.default_rng(0))
     wanted = bounds_of(PROGRAM, inputs)
-    for number, schedule in enumerate(schedules(3, turns=turns, partition=partition)):
+    for number, schedule in enumerate(schedules(count, turns=turns, partition=partition)):
         kernel = BACKEND.lower(PROGRAM, schedule, HARDWARE)
         for mode in ((0, 15), (6, 9), (3, 12))[number]:
             assert not problems(PROGRAM, kernel, inputs, wanted, mode), schedule
@@ -72,7 +74,8 @@ def test_turns_are_refused_where_nobody_shares() -> None:
 
 
 @pytest.mark.parametrize("name", ["mamba2_chunk_state", "hadamard"])
-def test_every_legal_schedule_has_a_kernel(name: str) -> None:
+@draws(50, 120)
+def test_every_legal_schedule_has_a_kernel(name: str, count: int) -> None:
     """Raw tiles along several dimensions have lines that each of them fills."""
     extents = {
         "mamba2_chunk_state": {"b": 1, "t": 512, "heads": 2, "p": 64, "n": 64, "chunk": 128},
@@ -82,5 +85,5 @@ def test_every_legal_schedule_has_a_kernel(name: str) -> None:
     chosen = BACKEND.space(program, HARDWARE)
     if "engine" in chosen.names and "wgmma_rs" in chosen.decision("engine").domain:
         chosen = chosen.pin(engine="wgmma_rs")
-    for row in chosen.sample(np.random.default_rng(2), 120):
+    for row in chosen.sample(np.random.default_rng(2), count):
         BACKEND.lower(program, chosen.schedule(row), HARDWARE)

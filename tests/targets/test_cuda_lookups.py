@@ -23,6 +23,7 @@ from ir.targets.cuda.build.tensor_kernel import build, passes_of
 from ir.targets.cuda.space.residences import residences
 from ir.targets.cuda.space.tensor import TensorKernel
 from tests.emulator.emulate import compiler
+from tests.few import draws, few_rows
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 from tests.targets.test_cuda_emulated import problems
@@ -50,15 +51,16 @@ def _written(program: Program) -> list[str]:
 @pytest.mark.parametrize(
     ("fill", "dtype"), [(None, "i32"), (None, "i64"), (0.0, "i64"), (0.0, "i16")]
 )
+@draws(2, 4)
 def test_indices_choose_matrices_those_beyond_the_tensor_too(
-    fill: float | None, dtype: str
+    fill: float | None, dtype: str, count: int
 ) -> None:
     program = _chosen(fill, dtype)
     inputs = random_inputs(program, np.random.default_rng(1))
     inputs["which"][:] = [2, -1, 0, 7, (1 << 32) + 1 if dtype == "i64" else 1]
     wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, HARDWARE).pin({"engine": "wgmma"})
-    for turn, row in enumerate(space.sample(np.random.default_rng(2), 4)):
+    for turn, row in enumerate(space.sample(np.random.default_rng(2), count)):
         kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
         found = problems(program, kernel, inputs, wanted, (0, 6, 9, 15)[turn])
         assert not found, space.schedule(row).to_json()
@@ -95,7 +97,8 @@ CACHES = (
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize(("name", "sizes"), CACHES)
-def test_keys_are_read_where_they_are(name: str, sizes: dict[str, int]) -> None:
+@draws(1, 3)
+def test_keys_are_read_where_they_are(name: str, sizes: dict[str, int], count: int) -> None:
     """Listed blocks, pages and packed sequences: one kernel, in one pass, nothing copied ahead."""
     program = load_operator(name).build(dtype="bf16", **sizes)
     inputs = random_inputs(program, np.random.default_rng(1))
@@ -103,14 +106,14 @@ def test_keys_are_read_where_they_are(name: str, sizes: dict[str, int]) -> None:
     space = BACKEND.space(program, HARDWARE)
     space = space.pin({"engine": "wgmma"} if "engine" in space.names else {})
     rng = np.random.default_rng(2)
-    rows = [*space.seed_rows(rng)[:3], *space.sample(rng, 3)]
+    rows = [*space.seed_rows(rng)[:count], *space.sample(rng, count)]
     for turn, row in enumerate(rows):
         schedule = space.schedule(row)
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         plan = json.loads(kernel.text("launch"))
         assert len(plan["kernels"]) == 1
         assert plan["workspace_bytes"] == 0
-        found = problems(program, kernel, inputs, wanted, (0, 6, 9, 15, 3, 12)[turn])
+        found = problems(program, kernel, inputs, wanted, (0, 15, 6, 9, 3, 12)[turn])
         assert not found, schedule.to_json()
 
 
@@ -126,8 +129,9 @@ def test_pages_are_shared_out_where_sequences_are_few() -> None:
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
-@pytest.mark.parametrize(("pages", "number"), [(8, 2), (8, 4), (7, 4)])
-def test_a_block_has_several_pages(pages: int, number: int) -> None:
+@pytest.mark.parametrize(("pages", "number"), few_rows([(8, 2), (8, 4), (7, 4)], (1, 2)))
+@draws(1, 3)
+def test_a_block_has_several_pages(pages: int, number: int, count: int) -> None:
     """Each of them is copied from where it is, one behind another; behind the last one, none."""
     name, sizes = CACHES[1]
     program = load_operator(name).build(dtype="bf16", **{**sizes, "pages": pages})
@@ -136,7 +140,7 @@ def test_a_block_has_several_pages(pages: int, number: int) -> None:
     pins = {"engine": "wgmma", "residence": "usual", "tile.p": number}
     space = BACKEND.space(program, HARDWARE)
     space = space.pin({name: value for name, value in pins.items() if name in space.names})
-    for turn, row in enumerate(space.sample(np.random.default_rng(3), 3)):
+    for turn, row in enumerate(space.sample(np.random.default_rng(3), count)):
         schedule = space.schedule(row)
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         text = kernel.text("cuda")
@@ -172,7 +176,10 @@ def test_a_block_has_several_lines_of_a_picture() -> None:
 
 
 @pytest.mark.parametrize(("name", "sizes"), CACHES)
-def test_kernels_mean_their_program_behind_every_pass(name: str, sizes: dict[str, int]) -> None:
+@draws(1, 2)
+def test_kernels_mean_their_program_behind_every_pass(
+    name: str, sizes: dict[str, int], count: int
+) -> None:
     """Blocks of several pages too, with roles side by side."""
     program = indexed(inhabited(load_operator(name).build(dtype="bf16", **sizes)))
     (kernel,) = kernels_of(program, HARDWARE, "wgmma", "usual")
@@ -180,7 +187,7 @@ def test_kernels_mean_their_program_behind_every_pass(name: str, sizes: dict[str
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted = evaluate(program, inputs)
     space, rng = space_of_kernel(kernel), np.random.default_rng(0)
-    for number, row in enumerate([*space.seed_rows(rng)[:1], *space.sample(rng, 2)]):
+    for number, row in enumerate([*space.seed_rows(rng)[:1], *space.sample(rng, count)]):
         plan = kernel.plan(space.schedule(row).as_dict())
         for step, made in after_each(build(plan, "k"), passes_of(plan)):
             verify(made)

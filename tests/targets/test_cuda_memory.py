@@ -21,6 +21,7 @@ from ir.targets.cuda.build.readers import behind_decisions, loaded_late, only_st
 from ir.targets.cuda.space.block import BlockKernel
 from ir.targets.cuda.space.block_rules import OptionRules
 from tests.emulator.emulate import MODES, compiler, emulate
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import QUICK, arrays_of, problems
@@ -85,14 +86,15 @@ PINS: tuple[tuple[tuple[str, dict[str, Any]], dict[str, Value]], ...] = (
 
 @needs_compiler
 @pytest.mark.parametrize(("case", "pins"), PINS, ids=str)
+@draws(2, 3)
 def test_every_choice_means_its_program(
-    case: tuple[str, dict[str, Any]], pins: dict[str, Value]
+    case: tuple[str, dict[str, Any]], pins: dict[str, Value], count: int
 ) -> None:
     program = program_of(*case)
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, FEW).pin(pins)
-    for turn, row in enumerate(space.sample(np.random.default_rng(2), 3)):
+    for turn, row in enumerate(space.sample(np.random.default_rng(2), count)):
         kernel = lowered(program, space, row)
         for mode in (QUICK[turn % 4], QUICK[(turn + 1) % 4]):
             found = problems(program, kernel, inputs, wanted, mode)

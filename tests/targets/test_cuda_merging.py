@@ -17,6 +17,7 @@ from ir.program import Program
 from ir.schedule import Schedule
 from ir.targets.cuda.build.program_text import MARK
 from tests.emulator.emulate import MODES, compiler, emulate
+from tests.few import by_turns
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import QUICK, arrays_of, problems
@@ -45,9 +46,10 @@ def lowered(program: Program, **changed: Any) -> Kernel:
 
 
 @needs_compiler
-@pytest.mark.parametrize("arguments", [{}, {"out": "f32"}], ids=str)
-@pytest.mark.parametrize("merge", ["last", "atomics", "turnstile"])
-def test_sums_are_right_whatever_comes_first(arguments: dict[str, Any], merge: str) -> None:
+@pytest.mark.parametrize(
+    ("merge", "arguments"), by_turns(["last", "atomics", "turnstile"], [{}, {"out": "f32"}])
+)
+def test_sums_are_right_whatever_comes_first(merge: str, arguments: dict[str, Any]) -> None:
     """20 tiles in 2 to 4 parts on 18 processors: more than one wave, some with holes."""
     program = built("matmul", PLAIN | arguments)
     inputs = random_inputs(program, np.random.default_rng(1))
@@ -66,8 +68,9 @@ def fresh_workspace(plan: dict[str, Any]) -> Array:
 
 
 @needs_compiler
-@pytest.mark.parametrize("merge", ["last", "atomics", "turnstile"])
-@pytest.mark.parametrize("out", ["bf16", "f32"])
+@pytest.mark.parametrize(
+    ("merge", "out"), by_turns(["last", "atomics", "turnstile"], ["bf16", "f32"])
+)
 def test_a_second_run_finds_the_counts_clean(merge: str, out: str) -> None:
     """And gives the same bits, but for atomics."""
     program = built("matmul", PLAIN | {"out": out})

@@ -10,6 +10,7 @@ from ir.inputs import random_inputs
 from ir.targets.cuda.space.engines import routes_of
 from ir.targets.cuda.space.tensor import TensorKernel
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 from tests.targets.test_cuda_emulated import problems
@@ -39,12 +40,13 @@ def test_they_are_one_kernel_on_wgmma(types: tuple[str, str]) -> None:
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("types", TYPES)
-def test_drawn_kernels_are_right(types: tuple[str, str]) -> None:
+@draws(1, 3)
+def test_drawn_kernels_are_right(types: tuple[str, str], count: int) -> None:
     program = chained.build(h=1, s=80, d=32, scores=types[0], values=types[1])
     rng = np.random.default_rng(5)
     inputs, space = random_inputs(program, rng), BACKEND.space(program, HARDWARE)
     wanted = bounds_of(program, inputs)
-    for number, row in enumerate(space.sample(rng, 3)):
+    for number, row in enumerate(space.sample(rng, count)):
         schedule = space.schedule(row)
         kernel = BACKEND.lower(program, schedule, HARDWARE)
-        assert not problems(program, kernel, inputs, wanted, number), schedule.to_json()
+        assert not problems(program, kernel, inputs, wanted, (15, 0, 6)[number]), schedule.to_json()

@@ -10,6 +10,7 @@ import pytest
 from ir.inputs import random_inputs
 from ir.rewrite.narrowing import narrowed
 from tests.emulator.emulate import compiler
+from tests.few import by_turns
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built, drawn
 from tests.targets.test_cuda_emulated import problems
@@ -23,8 +24,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("engine", ["wgmma", "mma"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "engine"), by_turns(CASES, ["wgmma", "mma"]))
 def test_products_of_parts_are_as_exact_as_wide_ones(name: str, engine: str) -> None:
     program = built(*CASES[name])
     found = narrowed(program)

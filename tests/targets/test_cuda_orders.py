@@ -14,6 +14,7 @@ from ir.targets.cuda.build.orders import order_between
 from ir.targets.cuda.build.statistics import together_of
 from ir.targets.cuda.space.residences import SUMS, pieces_of
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
 from tests.targets.test_meaning_of_numbers import run_emulated
@@ -104,12 +105,13 @@ def test_what_a_later_product_sums_of_a_computed_operand_is_last() -> None:
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler to emulate with")
-def test_mixed_heads_are_right() -> None:
+@draws(1, 2)
+def test_mixed_heads_are_right(count: int) -> None:
     program = talking.build(h=4, s=48, d=16)
     inputs = random_inputs(program, np.random.default_rng(0))
     wanted = bounds_of(program, inputs)
     for engine in ("mma", "wgmma"):
-        for schedule in drawn(program, 0, 2, 1, engine):
+        for schedule in drawn(program, 0, count, 1, engine):
             found = run_emulated(BACKEND.lower(program, schedule, HARDWARE), inputs)
             assert [v.detail for n, b in wanted.items() if not (v := b.judge(found[n])).right] == []
 

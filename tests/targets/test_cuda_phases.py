@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ir.schedule import Schedule
 from ir.targets.cuda.build.kernels import kernels_of
 from ir.targets.cuda.rows.hardware import known_hardware
 from tests.emulator.emulate import compiler
+from tests.few import by_turns, draws, few, few_rows
 from tests.judging import bounds_of, strictly
 from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
 from tests.targets.test_cuda_emulated import problems
@@ -78,8 +80,10 @@ FOLDS: tuple[tuple[Any, tuple[str, ...]], ...] = (
 
 
 @needs_compiler
-@pytest.mark.parametrize("keep", [False, True])
-@pytest.mark.parametrize("number", range(len(FOLDS)))
+@pytest.mark.parametrize(
+    ("number", "keep"),
+    few_rows(product(range(len(FOLDS)), (False, True)), (0, 2, 5, 7, 8, 10, 13, 15)),
+)
 def test_folds_of_threads_and_of_blocks(number: int, keep: bool) -> None:
     merge, dtypes = FOLDS[number]
     shape = [(3, 1009), (2, 131), (5, 600)][number % 3]
@@ -88,8 +92,7 @@ def test_folds_of_threads_and_of_blocks(number: int, keep: bool) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("run", [1, 8])
-@pytest.mark.parametrize("extent", [65, 512, 1023, 1025])
+@pytest.mark.parametrize(("extent", "run"), by_turns([65, 512, 1023, 1025], [1, 8]))
 def test_chunks_of_every_length(extent: int, run: int) -> None:
     """What does not commute tells every order but that of the axis."""
     program = folded("(b0, sub(add(a1, b1), mul(0, a0)))", (1, extent), ("i32", "i32"), True)
@@ -212,9 +215,10 @@ MIXED: dict[str, Callable[[], Program]] = {
 
 @needs_compiler
 @pytest.mark.parametrize("name", MIXED)
-def test_programs_of_several_phases(name: str) -> None:
+@draws(1, 2)
+def test_programs_of_several_phases(name: str, count: int) -> None:
     program = MIXED[name]()
-    check(program, drawn(program, 3, 1, 2), modes=(0, 9, 15))
+    check(program, drawn(program, 3, 1, count), modes=(0, 9, 15))
 
 
 def test_kernels_of_all_phases_are_numbered_as_one_list() -> None:
@@ -256,7 +260,7 @@ def test_what_is_cut_in_two_phases_has_two_places() -> None:
     assert len({k.program.name for k in kernels}) == len(kernels)
 
 
-@pytest.mark.parametrize("name", ["gathered", "shifted", "sum", "least", "decayed"])
+@pytest.mark.parametrize("name", few(["gathered", "shifted", "sum", "least", "decayed"], (0, 3, 4)))
 def test_texts_compile(name: str) -> None:
     try:
         nvrtc.version()

@@ -16,6 +16,7 @@ from ir.program import Program
 from ir.registry import load_operator
 from ir.schedule import Schedule
 from tests.emulator.emulate import compiler
+from tests.few import by_turns
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 from tests.targets.test_cuda_emulated import problems
@@ -180,16 +181,18 @@ def test_what_goes_to_many_places_is_put_in_order_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "pins",
-    [
-        {"pieces": 128, "atomic": False},
-        {"atomic": True},
-        {"ordered": True},
-        {"atomic": True, "shared": True},
-        {"private": True, "pieces": 32},
-    ],
+    ("pins", "dtype"),
+    by_turns(
+        [
+            {"pieces": 128, "atomic": False},
+            {"atomic": True},
+            {"ordered": True},
+            {"atomic": True, "shared": True},
+            {"private": True, "pieces": 32},
+        ],
+        ["f32", "f64", "i64"],
+    ),
 )
-@pytest.mark.parametrize("dtype", ["f32", "f64", "i64"])
 def test_pieces_compile(pins: dict[str, Any], dtype: str) -> None:
     try:
         nvrtc.version()

@@ -22,6 +22,7 @@ from ir.targets.cuda.build.roles import find_roles
 from ir.targets.cuda.layouts.reordered import Count, Way, reordered, reordering_problem
 from ir.targets.cuda.layouts.words import word_order
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 from tests.targets.test_cuda_emulated import problems
@@ -62,10 +63,11 @@ def schedules(program: Program, count: int) -> list[Schedule]:
     attention(b=1, sq=40, sk=176, d=64, causal=False),
     gated(),
 ], ids=["heads", "causal, shared keys", "two panels", "odd sixteens", "i8"])  # fmt: skip
-def test_weights_of_eight_bits_stay_in_registers(program: Program) -> None:
+@draws(2, 6)
+def test_weights_of_eight_bits_stay_in_registers(program: Program, count: int) -> None:
     inputs = random_inputs(program, np.random.default_rng(1))
     bounds = bounds_of(program, inputs)
-    for number, schedule in enumerate(schedules(program, 6)):
+    for number, schedule in enumerate(schedules(program, count)):
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         assert "_rs(" in kernel.text("cuda")
         assert not problems(program, kernel, inputs, bounds, 3 * number), schedule.to_json()
@@ -114,13 +116,14 @@ def test_what_no_order_of_keys_serves_says_why() -> None:
         find_roles(program, False)
 
 
-def test_text_compiles() -> None:
+@draws(2, 4)
+def test_text_compiles(count: int) -> None:
     program = attention(b=1, sq=128, sk=256, d=128)
     try:
         nvrtc.version()
     except MissingTarget as problem:
         pytest.skip(str(problem))
-    for schedule in schedules(program, 4):
+    for schedule in schedules(program, count):
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         plan = json.loads(kernel.text("launch"))
         nvrtc.compile_text(kernel.text("cuda"), plan["arch"], tuple(plan["options"]))

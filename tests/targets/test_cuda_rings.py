@@ -14,6 +14,7 @@ from ir.targets.cuda.build.roles import find_roles
 from ir.targets.cuda.plans.planning import make_plan
 from ir.targets.cuda.space.tensor import TensorKernel
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import problems
@@ -33,13 +34,14 @@ ATTENTION: dict[str, Any] = {
     ],
     ids=str,
 )  # fmt: skip
-def test_attention_with_rings_of_different_depth(pins: dict[str, Any]) -> None:
+@draws(1, 2)
+def test_attention_with_rings_of_different_depth(pins: dict[str, Any], count: int) -> None:
     """Several tiles for each block, which begin while the one before ends."""
     program = built("attention", ATTENTION)
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, FEW).pin(pins)
-    for number, row in enumerate(space.sample(np.random.default_rng(2), 2)):
+    for number, row in enumerate(space.sample(np.random.default_rng(2), count)):
         kernel = BACKEND.lower(program, space.schedule(row), FEW)
         for mode in (6, 15)[number::2]:
             assert not problems(program, kernel, inputs, wanted, mode), space.schedule(

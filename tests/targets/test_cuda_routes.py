@@ -16,6 +16,7 @@ from ir.program import Program
 from ir.registry import load_operator
 from ir.target import Hardware, get_backend
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 from tests.targets.test_cuda_emulated import problems
@@ -58,7 +59,8 @@ def threads_of(kernel: Kernel) -> int:
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_form_is_right(name: str) -> None:
+@draws(4, 8)
+def test_every_form_is_right(name: str, count: int) -> None:
     program = PROGRAMS[name]
     forms = BACKEND.forms(program, HARDWARE).offered
     assert len(forms) > 1
@@ -67,7 +69,7 @@ def test_every_form_is_right(name: str) -> None:
     space = BACKEND.space(program, HARDWARE)
     for form in forms[:3]:
         pinned = space.pin({"form": form.name})
-        drawn = pinned.sample(np.random.default_rng(2), 8)
+        drawn = pinned.sample(np.random.default_rng(2), count)
         kernels = [BACKEND.lower(program, pinned.schedule(row), HARDWARE) for row in drawn]
         kernel = min(kernels, key=threads_of)  # teams of blocks take a minute to emulate
         assert not problems(program, kernel, inputs, wanted, 0), form.name

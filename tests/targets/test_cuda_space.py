@@ -15,20 +15,22 @@ from ir.errors import MissingTarget, UsageError
 from ir.schedule import Schedule
 from ir.targets.cuda.rows.hardware import known_hardware
 from ir.targets.cuda.space.residences import USUAL
+from tests.few import draws, few_rows
 from tests.targets.cuda_cases import BACKEND, HARDWARE, NAMES, SMALL, built, drawn, space_of
 
 
-@pytest.mark.parametrize(("name", "arguments"), SMALL, ids=NAMES)
-def test_legal_schedules_lower(name: str, arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("name", "arguments"), few_rows(SMALL, range(0, len(SMALL) - 1, 2), NAMES))
+@draws(6, 12)
+def test_legal_schedules_lower(name: str, arguments: dict[str, Any], count: int) -> None:
     program = built(name, arguments)
-    for schedule in drawn(program, 1, 12, 12):
+    for schedule in drawn(program, 1, count, count):
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         plan = json.loads(kernel.text("launch"))
         assert all(k["shared"] <= HARDWARE["shared_bytes"] for k in plan["kernels"])
         assert all(32 <= k["block"] <= 1024 for k in plan["kernels"])
 
 
-@pytest.mark.parametrize(("name", "arguments"), SMALL, ids=NAMES)
+@pytest.mark.parametrize(("name", "arguments"), few_rows(SMALL, range(0, len(SMALL) - 1, 2), NAMES))
 def test_seeds_are_legal_and_several(name: str, arguments: dict[str, Any]) -> None:
     space = BACKEND.space(built(name, arguments), HARDWARE)
     rows = space.seed_rows(np.random.default_rng(0))
@@ -74,14 +76,14 @@ CAUSAL: dict[str, Any] = {"b": 2, "heads": 8, "sq": 1024, "d": 128, "causal": Tr
 @pytest.mark.parametrize(("name", "arguments"), SMALL[::3], ids=NAMES[::3])
 def test_schedules_round_trip(name: str, arguments: dict[str, Any]) -> None:
     space = BACKEND.space(built(name, arguments), HARDWARE)
-    for row in space.sample(np.random.default_rng(4), 30):
+    for row in space.sample(np.random.default_rng(4), 10):
         schedule = space.schedule(row)
         assert Schedule.from_json(schedule.to_json()) == schedule
         assert np.array_equal(space.encode(schedule), row)
         assert space.legal(space.neighbours(row)).all()
 
 
-@pytest.mark.parametrize(("name", "arguments"), SMALL[::3], ids=NAMES[::3])
+@pytest.mark.parametrize(("name", "arguments"), few_rows(SMALL[::3], (0, 2, 4, 6, 8), NAMES[::3]))
 def test_refusals_are_one_line_with_a_rule_and_numbers(
     name: str, arguments: dict[str, Any]
 ) -> None:
@@ -135,7 +137,7 @@ def unheard(name: str, arguments: dict[str, Any], engine: str) -> dict[str, floa
 
 @pytest.mark.parametrize(
     ("name", "arguments", "engine"),
-    [
+    few_rows([
         ("matmul", LARGE, "wgmma"),
         ("matmul", LARGE, "mma"),
         ("matmul", {"m": 4096, "n": 512, "k": 512, "dtype": "f32"}, "fma"),
@@ -143,7 +145,7 @@ def unheard(name: str, arguments: dict[str, Any], engine: str) -> dict[str, floa
         ("conv2d", {"n": 32, "h": 56, "w": 56, "c": 64, "f": 128, "padding": 1, "dtype": "bf16"},
          "wgmma"),
         ("attention", CAUSAL | {"b": 16, "dtype": "bf16"}, "wgmma"),
-    ],
+    ], (0, 1, 2, 3, 5)),
 )  # fmt: skip
 def test_no_decision_is_without_effect(name: str, arguments: dict[str, Any], engine: str) -> None:
     found = unheard(name, arguments, engine)

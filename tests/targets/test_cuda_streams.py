@@ -23,6 +23,7 @@ from ir.targets.cuda.plain.plain_ring import Ring, Tile
 from ir.targets.cuda.plain.plain_step import PlainStep
 from ir.targets.cuda.plain.plain_stream import Stream, streams_of
 from tests.emulator.emulate import compiler
+from tests.few import by_turns, few
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 from tests.targets.test_cuda_emulated import problems
@@ -125,8 +126,7 @@ TYPES = ("f32", "bf16", "i8", "f64", "i64", "bool", "u8", "i32")
 
 
 @needs_compiler
-@pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("dtype", "backward"), by_turns(TYPES, [False, True]))
 def test_elements_of_every_size(dtype: str, backward: bool) -> None:
     """By words to registers, and by way of shared memory; whole tiles and what is left."""
     for n in (608, 300):
@@ -134,8 +134,9 @@ def test_elements_of_every_size(dtype: str, backward: bool) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("n", [1, 2, 65, 127, 130, 509, 1023, 1026])
-@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize(
+    ("n", "keep"), by_turns([1, 2, 65, 127, 130, 509, 1023, 1026], [False, True])
+)
 def test_rows_of_any_length(n: int, keep: bool) -> None:
     """What does not commute tells every order but that of the axis."""
     merge = "(b0, sub(add(a1, b1), mul(0, a0)))" if keep else "(a0, add(b1, mul(0, a1)))"
@@ -156,11 +157,13 @@ def test_narrow_rows_that_no_unit_divides(n: int) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", ["welford", "logsumexp", "running_statistics", "logcumsumexp"])
-def test_operators_with_rows(name: str) -> None:
-    for n in (1024, 331):
-        program = load_operator(name).build(m=3, n=n)
-        check(program, block(64, 8, 2), block(32, 16, 1), {"fold": "thread", "run": 4})
+@pytest.mark.parametrize(
+    ("name", "n"),
+    by_turns(["welford", "logsumexp", "logcumsumexp", "running_statistics"], [1024, 331]),
+)
+def test_operators_with_rows(name: str, n: int) -> None:
+    program = load_operator(name).build(m=3, n=n)
+    check(program, block(64, 8, 2), block(32, 16, 1), {"fold": "thread", "run": 4})
 
 
 @needs_compiler
@@ -253,7 +256,7 @@ def test_nothing_that_is_held_is_spilled(name: str, pins: dict[str, Any], most: 
     assert resources.registers <= most
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", few(TYPES, (0, 1, 2, 4)))
 def test_every_type_compiles(dtype: str) -> None:
     for pins in (block(64, 16, 2), block(64, 8, 0)):
         assert compiled(scanned(64, 4096, dtype, True), pins).stack == 0
@@ -263,8 +266,7 @@ def test_every_type_compiles(dtype: str) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("least", [False, True])
-@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize(("dtype", "least"), by_turns(["f32", "f64"], [False, True]))
 def test_sums_beside_an_extreme_take_all_of_a_lane(dtype: str, least: bool) -> None:
     most = "min(a0, b0)" if least else "max(a0, b0)"
     apart = [f"sub({most}, {s})" if least else f"sub({s}, {most})" for s in ("a0", "b0")]

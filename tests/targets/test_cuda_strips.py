@@ -24,6 +24,7 @@ from ir.targets.cuda.build.cut import RS
 from ir.targets.cuda.build.roles import find_roles
 from ir.targets.cuda.plans.planning import make_plan
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.disassembly import early_reads
@@ -155,12 +156,15 @@ LARGE: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
 @pytest.mark.parametrize(("name", "arguments"), LARGE)
-def test_overlapped_blocks_compile_as_they_are_meant(name: str, arguments: dict[str, Any]) -> None:
+@draws(0, 1)
+def test_overlapped_blocks_compile_as_they_are_meant(
+    name: str, arguments: dict[str, Any], count: int
+) -> None:
     """Without spills, products neither one by one nor read before they are done."""
     program = quantised(name, **arguments)
     space = overlapped(program)
     rng = np.random.default_rng(0)
-    for row in [space.seed_rows(rng)[0], *space.sample(rng, 1)]:
+    for row in [space.seed_rows(rng)[0], *space.sample(rng, count)]:
         kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
         arch = json.loads(kernel.text("launch"))["arch"]
         code, found = nvrtc.compile_text(kernel.text("cuda"), arch, [])

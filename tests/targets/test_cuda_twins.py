@@ -13,6 +13,7 @@ from ir.program import Program
 from ir.targets.cuda.space.residences import SUMS, pieces_of
 from ir.tiles import Tile
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
 from tests.targets.test_cuda_few_tiles import covariance
@@ -86,10 +87,11 @@ def test_numbers_that_are_drawn_by_their_places_are_not() -> None:
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler to emulate with")
 @pytest.mark.parametrize("program", [pairs(square, square, "aa"), covariance(192, 32)])
-def test_both_sides_read_the_first_ones(program: Program) -> None:
+@draws(1, 3)
+def test_both_sides_read_the_first_ones(program: Program, count: int) -> None:
     inputs = random_inputs(program, np.random.default_rng(3))
     wanted = bounds_of(program, inputs)
-    for schedule in drawn(program, 2, 2, 4):
+    for schedule in drawn(program, 2, count, count):
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         found = run_emulated(kernel, inputs)
         assert [v.detail for n, b in wanted.items() if not (v := b.judge(found[n])).right] == []

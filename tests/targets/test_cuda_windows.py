@@ -18,6 +18,7 @@ from ir.targets.cuda.layouts.access import load_access
 from ir.targets.cuda.layouts.frame import Digit
 from ir.targets.cuda.layouts.windows import Window, alike, spans, windows
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 from tests.targets.test_cuda_emulated import problems
@@ -210,13 +211,14 @@ CASES: tuple[Callable[[], Program], ...] = (
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_windowed_kernels_mean_their_program(number: int) -> None:
+@draws(3, 6)
+def test_windowed_kernels_mean_their_program(number: int, count: int) -> None:
     program = CASES[number]()
     rng = np.random.default_rng(number)
     inputs = random_inputs(program, rng)
     wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, HARDWARE)
-    for row in (*space.seed_rows(rng)[-6:], *space.sample(rng, 6)):
+    for row in (*space.seed_rows(rng)[-count:], *space.sample(rng, count)):
         schedule = space.schedule(row)
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         assert not problems(program, kernel, inputs, wanted, int(rng.integers(16))), schedule

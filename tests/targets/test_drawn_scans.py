@@ -36,9 +36,9 @@ def test_draws_in_scans_on_a_gpu() -> None:
         assert [v.detail for n, b in wanted.items() if not (v := b.judge(found[n])).right] == []
 
 
-def test_draws_in_scans_on_a_cpu(tmp_path: Path) -> None:
+def test_draws_in_scans_on_a_cpu(code_cache: Path) -> None:
     program = walks()
     wanted = bounds_of(program, {})
     for kernel in cpu_kernels(program, 4):
-        (found,) = run_cpu(kernel, [{}], tmp_path)
+        (found,) = run_cpu(kernel, [{}], code_cache)
         assert [v.detail for n, b in wanted.items() if not (v := b.judge(found[n])).right] == []

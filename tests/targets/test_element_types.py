@@ -16,6 +16,7 @@ from ir.inputs import random_inputs
 from ir.oracle import evaluate
 from ir.program import Program
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets import element_types
 from tests.targets.cuda_cases import BACKEND as CUDA
@@ -56,17 +57,21 @@ def built(name: str, arguments: dict[str, Any]) -> Program:
 
 
 @pytest.mark.parametrize(("name", "arguments"), CASES, ids=IDS)
-def test_drawn_schedules_are_right(name: str, arguments: dict[str, Any], cache: Path) -> None:
-    assert measure(f"{FILE}:{name}", arguments, cache, 3) == []
+@draws(1, 3)
+def test_drawn_schedules_are_right(
+    name: str, arguments: dict[str, Any], cache: Path, count: int
+) -> None:
+    assert measure(f"{FILE}:{name}", arguments, cache, count) == []
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("number", range(len(CASES)), ids=IDS)
-def test_drawn_kernels_of_cuda_are_right(number: int) -> None:
+@draws(1, 2)
+def test_drawn_kernels_of_cuda_are_right(number: int, count: int) -> None:
     program = built(*CASES[number])
     inputs = random_inputs(program, np.random.default_rng(number))
     wanted, space = bounds_of(program, inputs), CUDA.space(program, HARDWARE)
-    for turn, row in enumerate(space.sample(np.random.default_rng(number), 2)):
+    for turn, row in enumerate(space.sample(np.random.default_rng(number), count)):
         schedule = space.schedule(row)
         kernel = CUDA.lower(program, schedule, HARDWARE)
         found = problems(program, kernel, inputs, wanted, QUICK[(number + turn) % 4])

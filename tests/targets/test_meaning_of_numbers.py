@@ -45,9 +45,9 @@ NAMES = [f"{name.rpartition(':')[2]}-{i}" for i, (name, _, _) in enumerate(OPERA
 
 
 @pytest.fixture(scope="module")
-def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache_dir(code_cache: Path) -> Path:
     request_tile_permission()
-    return tmp_path_factory.mktemp("objects")
+    return code_cache
 
 
 def cpu_kernels(program: Program, count: int, hardware: Hardware = HOST) -> list[Kernel]:

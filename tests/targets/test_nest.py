@@ -17,6 +17,7 @@ from ir.targets.cpu.instructions import DOTS, FRACTION, SCALE
 from ir.targets.cpu.llvm import print_llvm
 from ir.targets.cpu.llvm_words import conversion, literal
 from ir.targets.cpu.nest import BIT, I64, PTR, Builder, Loop, Type, Value
+from tests.few import by_turns
 from tests.targets.test_c_printer import tiny
 
 F32, V16 = Type("f32"), Type("f32", 16)
@@ -234,10 +235,11 @@ def test_every_vector_operation_assembles(b: Builder) -> None:
 PICKED = [(step, active) for step in (2, 3, 4, 5) for active in (16, 9, 5, 1)]
 
 
-@pytest.mark.parametrize("isa", [("avx2", "avx512f"), ("avx2",), ()])
-@pytest.mark.parametrize("scalar", ["f32", "bf16", "i8", "f64"])
+@pytest.mark.parametrize(
+    ("scalar", "isa"), by_turns(["f32", "bf16", "i8", "f64"], [("avx2", "avx512f"), ("avx2",), ()])
+)
 def test_near_lanes_are_picked_out_of_vectors(
-    scalar: str, isa: tuple[str, ...], b: Builder, tmp_path: Path
+    scalar: str, isa: tuple[str, ...], b: Builder, code_cache: Path
 ) -> None:
     """Nothing behind the last lane is read, and nothing between two is written."""
     kind, size = Type(scalar, 16), Type(scalar).bytes
@@ -261,7 +263,7 @@ def test_near_lanes_are_picked_out_of_vectors(
     a = np.arange(1, 97).astype(dtype)
     blank = np.full((count, 96), 99, dtype)
     _, (picked, spread) = run_once(
-        kernel, [a, np.zeros((count, 16), dtype), blank], cache_dir=tmp_path
+        kernel, [a, np.zeros((count, 16), dtype), blank], cache_dir=code_cache
     )
     for number, (step, active) in enumerate(PICKED):
         places = np.arange(96 - (active - 1) * step - 1, 96, step)
@@ -273,10 +275,11 @@ def test_near_lanes_are_picked_out_of_vectors(
         assert spread[number].tolist() == row.tolist()
 
 
-@pytest.mark.parametrize("isa", [("avx2", "avx512f"), ("avx2",), ()])
-@pytest.mark.parametrize("scalar", ["bf16", "i8", "e4m3"])
+@pytest.mark.parametrize(
+    ("scalar", "isa"), by_turns(["i8", "bf16", "e4m3"], [("avx2", "avx512f"), ("avx2",), ()])
+)
 def test_lanes_that_were_made_narrow_are_spread(
-    scalar: str, isa: tuple[str, ...], b: Builder, tmp_path: Path
+    scalar: str, isa: tuple[str, ...], b: Builder, code_cache: Path
 ) -> None:
     """LLVM 22 stores too many bytes where what is masked was truncated."""
     wide, size = "i32" if scalar == "i8" else "f32", Type(scalar).bytes
@@ -292,7 +295,7 @@ def test_lanes_that_were_made_narrow_are_spread(
     text = print_llvm(b.function, isa)
     kernel = Kernel("body", "cpu", arguments, (("llvm", text),), "body", 1)
     a, blank = np.arange(1, 17).astype(numpy_dtype(wide)), np.full((count, 96), 99).astype(dtype)
-    _, (spread,) = run_once(kernel, [a, blank], cache_dir=tmp_path)
+    _, (spread,) = run_once(kernel, [a, blank], cache_dir=code_cache)
     for number, (step, active) in enumerate(PICKED):
         row = blank[0].copy()
         row[96 - (active - 1) * step - 1 :: step] = from_float(a.astype(float), scalar)[:active]
@@ -313,12 +316,12 @@ def test_instruction_rows_spell_their_calls(b: Builder) -> None:
     assemble(text)
 
 
-def test_a_printed_nest_runs(tmp_path: Path) -> None:
+def test_a_printed_nest_runs(code_cache: Path) -> None:
     """The tiny nest of the C printer's golden text, through LLVM."""
     arguments = (Argument("A", (3, 11), "f32", "input"), Argument("C", (8,), "f32", "output"))
     kernel = Kernel("tiny", "cpu", arguments, (("llvm", print_llvm(tiny().function)),), "tiny", 2)
     a = np.arange(33, dtype=np.float32).reshape(3, 11)
-    _, (c,) = run_once(kernel, [a, np.zeros(8, np.float32)], cache_dir=tmp_path)
+    _, (c,) = run_once(kernel, [a, np.zeros(8, np.float32)], cache_dir=code_cache)
     squares = (a[:, :8] ** 2).sum(1) + 0.5 * (a[:, 8:] ** 2).sum(1)
     np.testing.assert_allclose(c[:3], squares * [1, 1, -1], rtol=1e-6)
     np.testing.assert_array_equal(c[3:], [1, 0, 1, 0, 0])

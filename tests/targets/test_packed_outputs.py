@@ -79,11 +79,11 @@ def test_bytes_hold_the_numbers_in_their_order(dtype: str, m: int, n: int, k: in
 
 
 @some_in_short
-def test_kernels_of_this_machine_are_right(dtype: str, tmp_path: Path) -> None:
+def test_kernels_of_this_machine_are_right(dtype: str, code_cache: Path) -> None:
     program, hardware = narrowed.build(m=5, n=12, k=20, dtype=dtype), CPU.hardware(2)
     space = CPU.space(program, hardware)
     schedules = [space.schedule(row) for row in space.sample(np.random.default_rng(1), 1)]
-    with Measurer(program, "cpu", hardware, cache_dir=tmp_path) as measurer:
+    with Measurer(program, "cpu", hardware, cache_dir=code_cache) as measurer:
         assert [o.detail for o in measurer.measure(schedules) if not o.ok] == []
 
 

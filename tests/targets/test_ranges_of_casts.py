@@ -13,6 +13,7 @@ from ir.ops.base import Array
 from ir.program import Program
 from ir.values import normal
 from tests.emulator.emulate import compiler
+from tests.few import draws
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
 from tests.targets.test_cuda_emulated import problems
@@ -88,16 +89,17 @@ def test_what_is_beyond_the_range_is_known(program: Program) -> None:
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @every
-def test_kernels_of_the_gpu_keep_to_them(program: Program) -> None:
+@draws(1, 2)
+def test_kernels_of_the_gpu_keep_to_them(program: Program, count: int) -> None:
     inputs, bounds = expected(program)
-    for schedule in drawn(program, 1, 1, 2):
+    for schedule in drawn(program, 1, 1, count):
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         assert problems(program, kernel, inputs, bounds, 6) == [], schedule.to_json()
 
 
 @every
-def test_kernels_of_the_host_keep_to_them(program: Program, tmp_path: Path) -> None:
+def test_kernels_of_the_host_keep_to_them(program: Program, code_cache: Path) -> None:
     inputs, bounds = expected(program)
     for kernel in cpu_kernels(program, 2):
-        (found,) = run_cpu(kernel, [inputs], tmp_path)
+        (found,) = run_cpu(kernel, [inputs], code_cache)
         assert [name for name in bounds if not bounds[name].judge(found[name]).right] == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from ir.targets.cuda.space.engines import residence_space
 from ir.targets.cuda.space.mma import MmaKernel
 from ir.targets.cuda.space.residences import USUAL
 from tests.emulator.emulate import MODES, compiler, emulate
+from tests.few import few_rows
 from tests.judging import bounds_of
 from tests.targets import unforeseen
 from tests.targets.test_cpu_space import NARROW, WIDE
@@ -67,8 +69,14 @@ def lowered(
             assert all(k["shared"] <= hardware["shared_bytes"] for k in plan["kernels"])
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-@every_program
+@pytest.mark.parametrize(
+    ("number", "machine"),
+    few_rows(
+        product(range(len(SMALL)), MACHINES),
+        [4 * n + place for n in range(len(SMALL)) for place in ((0, 3), (1, 2))[n % 2]],
+        [f"{name}-{machine}" for name, machine in product(NAMES, MACHINES)],
+    ),
+)
 def test_what_is_legal_lowers(number: int, machine: str) -> None:
     (one, arguments), (backend, hardware) = SMALL[number], MACHINES[machine]
     program = one.build(**arguments)
@@ -109,12 +117,12 @@ def emulated(program: Program, schedule: Schedule, hardware: Hardware) -> list[s
 
 
 @pytest.mark.parametrize("number", [0, 9, 13])
-def test_kernels_of_this_machine_are_right(number: int, tmp_path: Path) -> None:
+def test_kernels_of_this_machine_are_right(number: int, code_cache: Path) -> None:
     one, arguments = SMALL[number]
     program, hardware = one.build(**arguments), CPU.hardware(2)
     space = CPU.space(program, hardware)
     schedules = [space.schedule(row) for row in space.sample(np.random.default_rng(1), 3)]
-    with Measurer(program, "cpu", hardware, cache_dir=tmp_path) as measurer:
+    with Measurer(program, "cpu", hardware, cache_dir=code_cache) as measurer:
         assert [o.detail for o in measurer.measure(schedules) if not o.ok] == []
 
 

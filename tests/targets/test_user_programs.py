@@ -123,12 +123,12 @@ def test_it_means_what_its_reference_does(number: int) -> None:
 
 
 @each_program
-def test_kernels_of_this_machine_are_right(number: int, tmp_path: Path) -> None:
+def test_kernels_of_this_machine_are_right(number: int, code_cache: Path) -> None:
     one, arguments, _ = CASES[number]
     program, hardware = one.build(**arguments), CPU.hardware(2)
     space = CPU.space(program, hardware)
     schedules = [space.schedule(row) for row in space.sample(np.random.default_rng(1), 2)]
-    with Measurer(program, "cpu", hardware, cache_dir=tmp_path) as measurer:
+    with Measurer(program, "cpu", hardware, cache_dir=code_cache) as measurer:
         assert [o.detail for o in measurer.measure(schedules) if not o.ok] == []
 
 
