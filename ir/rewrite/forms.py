@@ -33,6 +33,7 @@ from ir.rewrite import (
     keyed,
     landed,
     narrowing,
+    placed,
     rereading,
     scanned,
     strided,
@@ -117,6 +118,11 @@ class Form:
     def family(self) -> str:
         """The step that is a matter of size, if one is: others are compared within it."""
         return next((step.rule for step in self.steps if step.rule.startswith(NAME)), "")
+
+    @property
+    def waits(self) -> bool:
+        """Whether places wait for a whole extreme, which its work does not tell."""
+        return any(step.rule == placed.NAME for step in self.steps)
 
     @property
     def kind(self) -> str:
@@ -236,7 +242,7 @@ class _Search:
         if own or not (form.family or self.chunks):
             for name, node, program in chunked(form.program):
                 yield Step(name, node), True, program  # differences of sums up to two points
-        for whole in (keyed, landed, scanned, rereading, strided, tiered):
+        for whole in (keyed, placed, landed, scanned, rereading, strided, tiered):
             if (found := whole.rewritten(form.program)) is not None:
                 yield Step(whole.NAME, found[0]), False, found[1]
         yield from rewritten(form.program)
@@ -258,14 +264,17 @@ class _Search:
 
     def _refused(self, form: Form, offered: list[Form]) -> str:
         """Why a form is not offered beside those that are; empty if it is."""
-        here, written, best = form.work, self.written.work, self._least()
+        here, written = form.work, self.written.work
+        alike = [other for other in self.known.values() if other.waits <= form.waits]
+        best = min(other.work.seconds for other in alike)
         others = [other for other in offered[1:] if other.family == form.family]
         if here.seconds > 1 / LESS * best and not (form.family and not others):
             return f"{here.seconds / best:.2f} times the least work"
         less = here.seconds < LESS * written.seconds
-        alike = here.seconds < ALIKE * written.seconds and here.operands < written.operands
-        if not less and not alike:
+        fewer = here.seconds < ALIKE * written.seconds and here.operands < written.operands
+        if not less and not fewer:
             return f"{here.seconds / written.seconds:.2f} times the work as written"
+        others = [other for other in others if other.waits == form.waits]
         better = [other for other in others if _as_good(other.work, here)]
         if better:
             return f"no less work than {better[0].name}"
@@ -285,7 +294,7 @@ def reason_of(step: str) -> str:
         return f"{diagonal.WHY} ({diagonal.ROUNDING})"
     if step == block_masks.NAME:
         return f"{block_masks.WHY} ({block_masks.ROUNDING})"
-    for one in (digits, keyed, landed, scanned, rereading, strided, tiered, narrowing):
+    for one in (digits, keyed, placed, landed, scanned, rereading, strided, tiered, narrowing):
         if step == one.NAME:
             return f"{one.WHY} ({one.ROUNDING})"
     return next(f"{rule.why} ({rule.rounding})" for rule in RULES if rule.name == step)

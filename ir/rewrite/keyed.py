@@ -43,7 +43,7 @@ Pair = tuple[int, str, str]  # what is folded, along which axis, and which end i
 
 def rewritten(program: Program) -> tuple[int, Program] | None:
     """The program with every such fold as a maximum, and the first fold's node; None without."""
-    folds = {p: pair for p in range(len(program.nodes)) if (pair := _pair(program, p)) is not None}
+    folds = pairs_of(program)
     if not folds:
         return None
     graph, made, keys = graft(program), list[Tile](), dict[Pair, Ranks]()
@@ -61,7 +61,7 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
             found = keys[pair].beside(node.op.rank, program.axes[node.op.rank])
         else:
             found = keys[pair].at(0)
-        if _is_place(node):
+        if is_place(node):
             made.append(cast((program.axes[pair[1]] - 1) - (found & (_HIGH - 1)), node.dtype))
         else:
             made.append(cast(_value(found, pair[2], program.nodes[pair[0]].dtype), node.dtype))
@@ -106,12 +106,18 @@ def among(keys: Sequence[Tile], over: tuple[str, ...], count: int) -> list[Tile]
     return found
 
 
-def _is_place(node: Node) -> bool:
+def is_place(node: Node) -> bool:
     """Whether a node is where elements stand."""
     return node.op.where if isinstance(node.op, Top) else getattr(node.op, "part", 0) == 1
 
 
-def _pair(program: Program, position: int) -> Pair | None:
+def pairs_of(program: Program) -> dict[int, Pair]:
+    """The nodes that look for the largest (smallest), with what of."""
+    found = ((position, pair_of(program, position)) for position in range(len(program.nodes)))
+    return {position: pair for position, pair in found if pair is not None}
+
+
+def pair_of(program: Program, position: int) -> Pair | None:
     """What a fold looks for the largest (smallest) of, and along which axis; None of others."""
     node = program.nodes[position]
     if isinstance(node.op, Top):

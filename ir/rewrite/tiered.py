@@ -49,7 +49,7 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
     found = [one for one in _rounds(program) if len(one.over) == 1 and len(one.nodes) > 1]
     for one in sorted(found, key=lambda one: -program.axes[one.over[0]]):
         (axis,) = one.over
-        parts = _parts(program.axes[axis])
+        parts = parts_of(program.axes[axis])
         if not parts:
             continue
         try:
@@ -60,7 +60,7 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
     return None
 
 
-def _parts(extent: int) -> int:
+def parts_of(extent: int) -> int:
     """How many equal parts a long axis has; 0 for none."""
     sizes = range(PART, _LEAST_PART - 1, -1) if extent >= _LONG else ()
     return next((extent // size for size in sizes if extent % size == 0), 0)
@@ -71,18 +71,23 @@ def read_again(program: Program) -> int:
     total = 0
     for one in _rounds(program):
         row = prod(program.axes[axis] for axis in one.over)
-        if row > (_WIDEST if _is_product(program, one.key) else _HELD):
+        if row > (_WIDEST if is_product(program, one.key) else _HELD):
             points = prod(program.axes[axis] for axis in program.nodes[one.key].axes)
             total += 4 * points * (len(one.nodes) - 1)
     return total
 
 
-def _is_product(program: Program, position: int) -> bool:
+def is_product(program: Program, position: int) -> bool:
     """Whether a value is made of a sum, point by point."""
-    node = program.nodes[position]
-    if isinstance(node.op, Map | Cast):
-        return any(_is_product(program, arg) for arg in node.args)
-    return isinstance(node.op, Contract)
+    pending, seen = [position], {position}
+    while pending:
+        node = program.nodes[pending.pop()]
+        if isinstance(node.op, Contract):
+            return True
+        if isinstance(node.op, Map | Cast):
+            pending += {*node.args} - seen
+            seen.update(node.args)
+    return False
 
 
 def _rounds(program: Program) -> list[_Rounds]:
