@@ -108,7 +108,7 @@ WAYS: tuple[tuple[str, dict[str, Any], set[str], int], ...] = (
     ("columns", {"m": 9, "n": 1061}, {"inner", "beside"}, 8),
     ("columns", {"m": 1, "n": 7, "dtype": "bf16", "backward": True}, {"owners", "inner"}, 4),
     ("rows", {"m": 1, "n": 333}, {"pieces"}, 2),
-    ("ranked", {"m": 2, "n": 301, "k": 3}, {"pieces"}, 2),
+    ("ranked", {"m": 2, "n": 301, "k": 9}, {"pieces"}, 2),
     ("rows", {"m": 2, "n": 260, "backward": True}, {"pieces", "rows"}, 3),
 )
 
