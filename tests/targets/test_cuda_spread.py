@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from ir import Graph, Program, exp, log, maximum, reduce, rsqrt
+from explorer.runtime import nvrtc
+from ir import Graph, Program, cumulative, exp, log, maximum, reduce, rsqrt
+from ir.errors import MissingTarget
 from ir.inputs import random_inputs
+from ir.schedule import Schedule
 from ir.space import Space
+from ir.targets.cuda.rows.hardware import known_hardware
+from ir.targets.cuda.space.block_clusters import spread_axes
 from tests.cuda.run import needs_compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
@@ -84,3 +90,47 @@ def test_drawn_kernels_mean_their_program(build: Callable[[], Program]) -> None:
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         assert "tw_load_cluster_4" in kernel.text("cuda")
         assert problems(program, kernel, inputs, wanted, QUICK[turn % 4]) == [], schedule.to_json()
+
+
+def test_it_is_offered_where_there_are_clusters_and_long_sums() -> None:
+    for card, there in (("h200", True), ("a100", False)):
+        space = BACKEND.space(softmax(), known_hardware(card))
+        assert any(name.startswith("spread") for name in space.names) == there
+    g = Graph("short")
+    m, n = g.axes(m=64, n=256)
+    x = g.input("X", (m, n), "f32")
+    g.output("Y", x / reduce("sum", x, over=n), "f32", (m, n))
+    assert "spread" not in BACKEND.space(g.program(), HARDWARE).names
+
+
+def test_an_axis_that_is_gone_through_in_order_stays_in_one_block() -> None:
+    g = Graph("running")
+    m, n = g.axes(m=4, n=4096)
+    x = g.input("X", (m, n), "f32")
+    g.output("Y", cumulative("sum", x, n) / reduce("sum", x, over=n), "f32", (m, n))
+    assert spread_axes(g.program()) == ()
+    assert spread_axes(softmax()) == ("n",)
+
+
+def test_more_blocks_than_a_cluster_has_are_refused() -> None:
+    space = spread(softmax())
+    seeds = space.seed_matrix
+    values = space.schedule(seeds[space.legal(seeds)][0]).as_dict()
+    refusal = space.refusal(Schedule.of("cuda", {**values, "tile.n": 256, "own.n": 4}))
+    assert refusal is not None
+    assert refusal.constraint == "spread"
+
+
+def test_the_blocks_of_a_cluster_read_each_other() -> None:
+    space = spread(groups())
+    seeds = space.seed_matrix
+    schedule = space.schedule(seeds[space.legal(seeds)][0])
+    kernel = BACKEND.lower(groups(), schedule, HARDWARE)
+    (launch,) = json.loads(kernel.text("launch"))["kernels"]
+    assert launch["cluster"][0] > 1
+    assert launch["grid"][0] % launch["cluster"][0] == 0
+    try:
+        _, resources = nvrtc.compile_text(kernel.text("cuda"), "sm_90a")
+    except MissingTarget as missing:
+        pytest.skip(str(missing))
+    assert not resources.spill_stores
