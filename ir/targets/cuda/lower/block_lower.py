@@ -68,6 +68,7 @@ class BlockLowering(Printer):
         self.words: dict[str, Staged] = {}  # of loads that wait in registers, by tile
         self.over = TILE if plan.options.walkers else BLOCK  # what the present loop is over
         self.step = ""  # the number of a step before the main loop, where one is filled
+        self.rank = ""  # the name of a block's number in its cluster
         self.rooms: tuple[Room, ...] = ()
 
     def _evaluator(self) -> Evaluator:
@@ -117,11 +118,12 @@ class BlockLowering(Printer):
             w.line("const i32 block = tw_block_x();")
         elif plan.cluster > 1:
             axis = plan.options.spread
-            w.line("const i32 rank = tw_cluster_rank();")
-            w.line(f"const i32 shared_tile = tw_block_x() / {plan.cluster};")
-            self._origins("shared_tile")
+            self.rank, tile = w.name("rank"), w.name("tile")
+            w.line(f"const i32 {self.rank} = tw_cluster_rank();")
+            w.line(f"const i32 {tile} = tw_block_x() / {plan.cluster};")
+            self._origins(tile)
             self.e.origins[axis] = w.name(f"{axis}_first")
-            w.line(f"const i32 {self.e.origins[axis]} = rank * {plan.tiles[axis]};")
+            w.line(f"const i32 {self.e.origins[axis]} = {self.rank} * {plan.tiles[axis]};")
         elif plan.options.parts > 1:
             w.reserve(SHARES, ARRIVALS)
             w.line(f"const i32 tile = tw_block_x() % {plan.total};")
@@ -286,7 +288,7 @@ class BlockLowering(Printer):
         alone = bool(spread) and spread not in self.program.nodes[part.node].axes
         if alone:  # all blocks of the cluster have it
             self.e.prepare(part.node)
-        with self.w.block("if (rank == 0)") if alone else nullcontext():
+        with self.w.block(f"if ({self.rank} == 0)") if alone else nullcontext():
             self.e.store(part.node, self.plan.options.stream)
 
     _parts: Mapping[str, Callable[[BlockLowering, Operation, Part], None]] = {
