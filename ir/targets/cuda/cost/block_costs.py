@@ -63,7 +63,7 @@ AHEAD_CLOCKS = 400.0  # of a step of a walk whose loads run ahead
 NEAR_CLOCKS = 150.0  # of a step whose loads the step before has brought near
 BLOCK_CLOCKS = 280.0  # of starting and ending a block: row sums of 64 threads take 317 on an H200
 MEETING_CLOCKS = 80.0  # of two barriers
-CLUSTER_CLOCKS = 450.0  # of a barrier of a cluster, and of reading what its blocks have
+CLUSTER_CLOCKS = 1200.0  # of a barrier of a cluster, what its blocks wait for and read: as measured
 STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as measured on an H200
 
 
