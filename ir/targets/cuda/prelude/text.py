@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 
-from ir.targets.cuda.prelude import device, narrow, values
+from ir.targets.cuda.prelude import device, memory, narrow, values
 from ir.targets.cuda.prelude.families import family_text
 
 _NAME = re.compile(r"\btw_[a-z0-9_]+")
@@ -15,7 +15,7 @@ _NAME = re.compile(r"\btw_[a-z0-9_]+")
 def sections() -> dict[str, str]:
     """Wrapper name -> device text, in the order of the file; `types` comes with every kernel."""
     found: dict[str, str] = {}
-    for whole in (device.TEXT, values.TEXT, narrow.TEXT):
+    for whole in (device.TEXT, memory.TEXT, values.TEXT, narrow.TEXT):
         for part in whole.split("//@ ")[1:]:
             name, _, text = part.partition("\n")
             found[name.strip()] = text
