@@ -360,7 +360,7 @@ def work_of(program: Program, rates: Rates) -> Work:
             extent = program.axes[node.op.axis]
             rows = volume(program.scope, types[0].axes) // extent
             all_of_them = (operations + 0.5 * ORDERED * min(extent, SORTED) * rows) / rates.other
-            seconds += max(all_of_them, 0.5 * ORDERED_SECONDS * extent)
+            seconds += max(all_of_them, 0.5 * ORDERED_SECONDS * extent)  # values, places: half each
         elif _is_folded(node):
             seconds += FOLDED * operations / rates.other
         else:

@@ -86,12 +86,18 @@ class Ranks:
     def beside(self, rank: str, count: int) -> Tile:
         """The first ones as a tile along the axis `rank`."""
         if rank not in self.tiles:
-            number = self.key.graph.add(Iota(rank))
-            tile = self.at(0) if count > 1 else where(number == 0, self.at(0), self.at(0))
-            for one in range(1, count):
-                tile = where(number == one, self.at(one), tile)
-            self.tiles[rank] = tile
+            self.tiles[rank] = laid([self.at(number) for number in range(count)], rank)
         return self.tiles[rank]
+
+
+def laid(tiles: Sequence[Tile], rank: str) -> Tile:
+    """Tiles as one along an axis of as many points."""
+    found, number = tiles[0], tiles[0].graph.add(Iota(rank))
+    if len(tiles) == 1:  # the one point of the axis
+        return where(number == 0, found, found)
+    for place, tile in enumerate(tiles[1:], 1):
+        found = where(number == place, tile, found)
+    return found
 
 
 def among(keys: Sequence[Tile], over: tuple[str, ...], count: int) -> list[Tile]:

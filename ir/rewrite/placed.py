@@ -22,7 +22,7 @@ from ir.ops.top import Top
 from ir.program import Program
 from ir.rewrite.cutting import pruned
 from ir.rewrite.graft import copy_node, graft
-from ir.rewrite.keyed import Pair, is_place, pairs_of
+from ir.rewrite.keyed import Pair, is_place, laid, pairs_of
 from ir.rewrite.parting import cut
 from ir.rewrite.tiered import PART, is_product, parts_of
 from ir.tiles import Tile
@@ -83,7 +83,7 @@ def _in_two(program: Program, pairs: dict[int, Pair]) -> Program:
             found[pair] = extreme, graph.add(Reduce("min", (axis,)), index)
         tile = found[pair][is_place(node)]
         if isinstance(node.op, Top):
-            tile = where(graph.add(Iota(node.op.rank)) == 0, tile, tile)
+            tile = laid([tile], node.op.rank)
         made.append(cast(tile, node.dtype))
     return graph.program()
 

@@ -15,12 +15,9 @@ from ir.program import Program
 from ir.rewrite.forms import Rates, forms_of
 from ir.rewrite.placed import rewritten
 from ir.targets.cuda.build.kernels import kernels_of
-from ir.targets.cuda.build.program_text import lower_all
-from ir.targets.cuda.space.engines import residence_space, routes_of
 from tests.cuda.run import needs_compiler
-from tests.judging import bounds_of
 from tests.targets.cuda_cases import HARDWARE
-from tests.targets.test_cuda_emulated import QUICK, problems
+from tests.targets.formed import form_problems
 
 
 def nearest(m: int = 19, n: int = 48, d: int = 16, dtype: str = "bf16") -> Program:
@@ -116,13 +113,4 @@ def test_it_is_offered_and_its_products_stay_in_their_tiles(m: int, n: int) -> N
 )
 def test_their_kernels_are_right(build: Callable[[], Program], residence: str) -> None:
     program = build()
-    form = made(program)
-    inputs = random_inputs(program, np.random.default_rng(0))
-    wanted = bounds_of(program, inputs)
-    route = routes_of(form, HARDWARE, residence)[0]
-    space = residence_space(form, HARDWARE, None, residence)
-    space = space if route.alone else space.pin({"engine": route.engine})
-    for turn, row in enumerate(space.sample(np.random.default_rng(1), 2)):
-        values = route.own(space.schedule(row).as_dict())
-        kernel = lower_all(form, values, HARDWARE, route.engine, residence)
-        assert problems(form, kernel, inputs, wanted, QUICK[turn]) == []
+    assert form_problems(program, made(program), residence) == []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from ir import Graph, cast, contract, exp, log, reduce, top
-from ir.inputs import random_inputs
 from ir.ops.reduce import Reduce
 from ir.oracle import evaluate
 from ir.program import Program
@@ -14,12 +15,9 @@ from ir.rewrite.forms import Rates, forms_of
 from ir.rewrite.keyed import rewritten as keyed
 from ir.rewrite.tiered import PART, read_again, rewritten
 from ir.targets.cuda.build.kernels import kernels_of
-from ir.targets.cuda.build.program_text import lower_all
-from ir.targets.cuda.space.engines import residence_space, routes_of
 from tests.cuda.run import needs_compiler
-from tests.judging import bounds_of
 from tests.targets.cuda_cases import HARDWARE
-from tests.targets.test_cuda_emulated import QUICK, problems
+from tests.targets.formed import form_problems
 
 NAN, INF = float("nan"), float("inf")
 
@@ -125,16 +123,6 @@ def test_products_have_their_first_few_before_they_are_stored() -> None:
 @needs_compiler
 @pytest.mark.parametrize("residence", ["usual", "sums-stored"])
 @pytest.mark.parametrize("build", [nearest, words], ids=["nearest", "words"])
-def test_their_kernels_are_right(build: object, residence: str) -> None:
-    assert callable(build)
+def test_their_kernels_are_right(build: Callable[[], Program], residence: str) -> None:
     program = build()
-    made = tiered(program)
-    inputs = random_inputs(program, np.random.default_rng(0))
-    wanted = bounds_of(program, inputs)
-    route = routes_of(made, HARDWARE, residence)[0]
-    space = residence_space(made, HARDWARE, None, residence)
-    space = space if route.alone else space.pin({"engine": route.engine})
-    for turn, row in enumerate(space.sample(np.random.default_rng(1), 2)):
-        values = route.own(space.schedule(row).as_dict())
-        kernel = lower_all(made, values, HARDWARE, route.engine, residence)
-        assert problems(made, kernel, inputs, wanted, QUICK[turn]) == []
+    assert form_problems(program, tiered(program), residence) == []

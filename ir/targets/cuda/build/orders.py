@@ -139,12 +139,13 @@ def _written_later(program: Program, position: int) -> set[str]:
         if not is_for_tensor_cores(program, user):
             continue
         found |= _summed_later(program, user)
-        pending = [user]
+        pending, seen = [user], {user}
         while pending:
             for reader in program.users(pending.pop()):
                 op = program.nodes[reader].op
                 if isinstance(op, Store):
-                    found.add(op.axes[-1])
-                elif is_elementwise(program, reader):
+                    found.update(op.axes[-1:])
+                elif is_elementwise(program, reader) and reader not in seen:
+                    seen.add(reader)
                     pending.append(reader)
     return found
