@@ -38,6 +38,7 @@ from ir.rewrite import (
     scanned,
     strided,
     tiered,
+    unshifted,
 )
 from ir.rewrite.canonical import canonical
 from ir.rewrite.chunks import NAME, WHY, chunked
@@ -47,6 +48,7 @@ from ir.rewrite.rules import REGROUPED, RULES, Rule
 from ir.tiles import Tile
 
 WRITTEN = "written"
+WHOLE = (keyed, placed, landed, scanned, rereading, strided, tiered, unshifted)  # of a program
 EFFORT = 2_500  # nodes of all programs that are looked at
 STRAY = 2.0  # times the least work, up to which a form is rewritten further
 LESS = 0.9  # times the work as written, below which a form is offered for that alone
@@ -242,7 +244,7 @@ class _Search:
         if own or not (form.family or self.chunks):
             for name, node, program in chunked(form.program):
                 yield Step(name, node), True, program  # differences of sums up to two points
-        for whole in (keyed, placed, landed, scanned, rereading, strided, tiered):
+        for whole in WHOLE:
             if (found := whole.rewritten(form.program)) is not None:
                 yield Step(whole.NAME, found[0]), False, found[1]
         yield from rewritten(form.program)
@@ -294,7 +296,7 @@ def reason_of(step: str) -> str:
         return f"{diagonal.WHY} ({diagonal.ROUNDING})"
     if step == block_masks.NAME:
         return f"{block_masks.WHY} ({block_masks.ROUNDING})"
-    for one in (digits, keyed, placed, landed, scanned, rereading, strided, tiered, narrowing):
+    for one in (*WHOLE, digits, narrowing):
         if step == one.NAME:
             return f"{one.WHY} ({one.ROUNDING})"
     return next(f"{rule.why} ({rule.rounding})" for rule in RULES if rule.name == step)

@@ -37,6 +37,7 @@ from ir.targets.cuda.text.exponents import (
     exponent_text,
     is_coarse_wave,
     shifted_exponent,
+    summed_along,
     tangent_text,
 )
 from ir.targets.cuda.text.naming import value_name
@@ -83,8 +84,8 @@ class Evaluator(Combining):
             raise Refusal("carried", f"node {position} is read outside its loop")
         self.prepare(position)
         fragment = self.new(self.label(position), node.axes, node.dtype)
-        if self._in_pairs(position, fragment):
-            self._form_in_pairs(position, fragment)
+        if widths := self._sharing(position, fragment):
+            self._form_together(position, fragment, widths)
             return fragment
         with self.each(fragment.digits) as point:
             value = self.scalar(position, point, {}, top=True)
@@ -205,11 +206,18 @@ class Evaluator(Combining):
         found = self._shifted(position)
         if found is None:
             return ""
-        shift, tangent = self.scalar(found.shift, point, memo), self._tangent(position)
+        tangent, shift = self._tangent(position), self._shift(found, point, memo)
         if tangent is None:
-            return exponent_text(self.scalar(found.value, point, memo), found.factor, shift)
-        grown = tangent.grown(self.scalar(tangent.value, point, memo))
-        return tangent_text(f"tw_reciprocal({grown})", found.factor, shift)
+            text = exponent_text(self.scalar(found.value, point, memo), found.factor, shift)
+        else:
+            grown = tangent.grown(self.scalar(tangent.value, point, memo))
+            text = tangent_text(f"tw_reciprocal({grown})", found.factor, shift)
+        if found.mask is None:
+            return text
+        return f"({self.scalar(found.mask, point, memo)} ? {text} : 0.0f)"
+
+    def _shift(self, found: Shifted, point: Point, memo: dict[int, str]) -> str:
+        return "" if found.shift is None else self.scalar(found.shift, point, memo)
 
     def _shifted(self, position: int) -> Shifted | None:
         found = shifted_exponent(self.program, position, self.assumed)
@@ -222,30 +230,52 @@ class Evaluator(Combining):
             return None
         return coarse_tangent(self.program, position, found)
 
-    def _in_pairs(self, position: int, fragment: Fragment) -> bool:
-        """Whether a thread's points stand two by two along what an exponential's extreme is of, so
-        that one that is NaN leaves none of its row a number anyway."""
-        found, first = self._shifted(position), next(iter(fragment.digits), None)
-        if found is None or first is None or first.size % 2 or not self._tangent(position):
-            return False
-        return first.axis not in self.nodes[found.shift].axes
+    def _sharing(self, position: int, fragment: Fragment) -> tuple[int, ...]:
+        """How many points along each digit, two or four in all, have their tangents by one
+        reciprocal; none where one that is NaN would make others so that are stored apart."""
+        found, digits = self._shifted(position), fragment.digits
+        if found is None or found.mask is not None or not self._tangent(position):
+            return ()
+        if not digits or digits[0].size % 2:
+            return ()
+        axis = digits[0].axis
+        apart = not summed_along(self.program, position, axis)
+        if apart if found.shift is None else axis in self.nodes[found.shift].axes:
+            return ()
+        if digits[0].size % 4 == 0:
+            return (4, *(1 for _ in digits[1:]))
+        even = [n for n, d in enumerate(digits) if n and d.axis == axis and d.size % 2 == 0]
+        return (2, *(2 if n in even[:1] else 1 for n in range(1, len(digits))))
 
-    def _form_in_pairs(self, position: int, fragment: Fragment) -> None:
-        """Exponentials of tangents, two by one reciprocal: 1/a is b/(a b)."""
+    def _form_together(self, position: int, fragment: Fragment, widths: Sequence[int]) -> None:
+        """Exponentials of tangents, several by one reciprocal: 1/a is b/(a b)."""
         found, tangent = self._shifted(position), self._tangent(position)
         assert found is not None
         assert tangent is not None
-        with self.each_vector(fragment.digits, 2) as points:
+        with self.each_group(fragment.digits, widths) as points:
             grown = [self.w.name("grown") for _ in points]
             for name, point in zip(grown, points, strict=True):
                 text = tangent.grown(self.scalar(tangent.value, point, {}))
                 self.w.line(f"const f32 {name} = {text};")
-            both = self.w.name("both")
-            self.w.line(f"const f32 {both} = tw_reciprocal({' * '.join(grown)});")
-            for other, point in zip(reversed(grown), points, strict=True):
-                shift = self.scalar(found.shift, point, {})
-                text = tangent_text(f"{both} * {other}", found.factor, shift)
+            for inverse, point in zip(self._inverses(grown), points, strict=True):
+                text = tangent_text(inverse, found.factor, self._shift(found, point, {}))
                 self.w.line(f"{self.element(fragment, point)} = {text};")
+
+    def _inverses(self, values: Sequence[str]) -> list[str]:
+        """The reciprocals of two or four values by one."""
+        pairs = [self.w.name("both") for _ in values[::2]]
+        for name, one, other in zip(pairs, values[::2], values[1::2], strict=True):
+            self.w.line(f"const f32 {name} = {one} * {other};")
+        inverse = self.w.name("inverse")
+        self.w.line(f"const f32 {inverse} = tw_reciprocal({' * '.join(pairs)});")
+        found = []
+        for number, (one, other) in enumerate(zip(values[::2], values[1::2], strict=True)):
+            both = inverse
+            if len(pairs) > 1:
+                both = self.w.name("inverse")
+                self.w.line(f"const f32 {both} = {inverse} * {pairs[1 - number]};")
+            found += [f"{both} * {other}", f"{both} * {one}"]
+        return found
 
     def _divided(self, position: int, point: Point) -> str:
         """A quotient or rest of coordinates, so that neighbours are seen to have one."""

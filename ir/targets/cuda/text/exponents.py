@@ -35,25 +35,29 @@ _TAKEN = ("where", "max", "min", "neg", "abs")  # each gives one of its operands
 
 @dataclass(frozen=True, slots=True)
 class Shifted:
-    """exp(factor * value - shift), where `shift` is finite."""
+    """exp(factor * value - shift), where `shift` is finite, and 0 where the condition `mask` does
+    not hold; None for no shift, and no mask."""
 
     value: int
     factor: float
-    shift: int
+    shift: int | None = None
+    mask: int | None = None
 
 
 def shifted_exponent(
     program: Program, position: int, assumed: frozenset[int] = frozenset()
 ) -> Shifted | None:
-    """What an exponential is of, if that is a difference with a running extreme, where all
-    conditions that are `assumed` hold."""
+    """What an exponential is of, if that is a multiple, or a difference with a running extreme,
+    where all conditions that are `assumed` hold."""
     node = program.nodes[position]
     if not _is(program, position, "exp") or node.dtype != "f32":
         return None
-    difference = node.args[0]
-    if not _is(program, difference, "sub") or program.nodes[difference].dtype != "f32":
-        return None
-    value, shift = program.nodes[difference].args
+    inner = unmasked(program, node.args[0], assumed)
+    if not _is(program, inner, "sub") or program.nodes[inner].dtype != "f32":
+        mask, inner = _mask(program, inner)
+        scaled = scaled_value(program, inner)
+        return Shifted(*scaled, mask=mask) if scaled else None
+    value, shift = program.nodes[inner].args
     reader = program.nodes[_moved_by_constant(program, shift)]
     if not isinstance(reader.op, Now | Prior):
         return None
@@ -65,6 +69,16 @@ def shifted_exponent(
         return None
     scaled = scaled_value(program, value)
     return Shifted(*(scaled or (value, 1.0)), shift)
+
+
+def _mask(program: Program, position: int) -> tuple[int | None, int]:
+    """The condition under which a value is not -inf, if it is chosen so, and the value then."""
+    if not _is(program, position, "where"):
+        return None, position
+    condition, value, other = program.nodes[position].args
+    op = program.nodes[other].op
+    masked = isinstance(op, Constant) and op.value == -math.inf
+    return (condition, value) if masked else (None, position)
 
 
 def _moved_by_constant(program: Program, position: int) -> int:
@@ -138,8 +152,8 @@ class Tangent:
     factor: float
 
     def grown(self, value: str) -> str:
-        """e^2x + 1 in CUDA C++, so that a product of two stays finite: at 2^60 the tangent is 1."""
-        return f"(tw_exp2(tw_least({value} * {2 * self.factor * LOG2E!r}f, 60.0f)) + 1.0f)"
+        """e^2x + 1 in CUDA C++; a product of four stays finite: at 2^30 the tangent is 1."""
+        return f"(tw_exp2(tw_least({value} * {2 * self.factor * LOG2E!r}f, 30.0f)) + 1.0f)"
 
 
 def coarse_tangent(program: Program, position: int, shifted: Shifted) -> Tangent | None:
@@ -174,15 +188,36 @@ def _is_rounded(program: Program, position: int) -> bool:
     return True
 
 
+def summed_along(program: Program, position: int, axis: str) -> bool:
+    """Whether all that is stored of a value is made of sums, or extremes, along an axis."""
+    pending, seen = [position], {position}
+    while pending:
+        for user in program.users(pending.pop()):
+            op = program.nodes[user].op
+            if isinstance(op, Store):
+                return False
+            over = op.over if isinstance(op, Reduce | Contract) else ()
+            over = (op.axis, *(op.beside or ())) if isinstance(op, Carry) else over
+            if user not in seen and axis not in over:
+                seen.add(user)
+                pending.append(user)
+    return True
+
+
 def tangent_text(inverse: str, factor: float, shift: str) -> str:
     """exp(factor * tanh - shift) in CUDA C++, where the tangent is 1 - 2 * inverse."""
-    rest = f"{factor * LOG2E!r}f - {_moved(shift)}"
+    rest = f"{factor * LOG2E!r}f" + (f" - {_moved(shift)}" if shift else "")
     return f"tw_exp2(fmaf({inverse}, {-2 * factor * LOG2E!r}f, {rest}))"
 
 
 def exponent_text(value: str, factor: float, shift: str) -> str:
     """The exponential in CUDA C++; a shift as large as floats go stays finite."""
-    return f"tw_exp2(fmaf({value}, {factor * LOG2E!r}f, -{_moved(shift)}))"
+    scale = f"{factor * LOG2E!r}f"
+    return (
+        f"tw_exp2(fmaf({value}, {scale}, -{_moved(shift)}))"
+        if shift
+        else f"tw_exp2({value} * {scale})"
+    )
 
 
 def _moved(shift: str) -> str:

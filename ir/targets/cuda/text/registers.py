@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 from ir.errors import Refusal
@@ -192,16 +193,27 @@ class Registers:
     @contextmanager
     def each_vector(self, digits: Sequence[Digit], width: int) -> Iterator[list[Point]]:
         """A loop over vectors of `width` neighbours along the first digit."""
-        if width == 1 or not digits:
-            with self.each(digits) as point:
-                yield [point]
-            return
-        first = digits[0]
-        vectors = Digit(first.axis, first.size // width, 0)
-        with self.each((vectors, *digits[1:])) as point:
-            start = point.digits[vectors]
-            places = [plus(start, width, i) for i in range(width)]
-            yield [Point({**point.digits, first: place}) for place in places]
+        widths = (width, *(1 for _ in digits[1:])) if digits else ()
+        with self.each_group(digits, widths) as points:
+            yield points
+
+    @contextmanager
+    def each_group(self, digits: Sequence[Digit], widths: Sequence[int]) -> Iterator[list[Point]]:
+        """A loop over groups of points: so many neighbours along each digit, the first fastest."""
+        groups = tuple(
+            digit if width == 1 else Digit(digit.axis, digit.size // width, -number)
+            for number, (digit, width) in enumerate(zip(digits, widths, strict=True))
+        )
+        with self.each(groups) as point:
+            places = [
+                [point.digits[group]] if width == 1
+                else [plus(point.digits[group], width, i) for i in range(width)]
+                for group, width in zip(groups, widths, strict=True)
+            ]  # fmt: skip
+            yield [
+                Point({**point.digits, **dict(zip(digits, reversed(chosen), strict=True))})
+                for chosen in product(*reversed(places))
+            ]
 
     @contextmanager
     def at(self, places: Mapping[Digit, int]) -> Iterator[None]:
