@@ -99,7 +99,8 @@ CASES = (
     Case(2, 16, 4096, 128, True, cap=50.0), Case(1, 32, 1024, 128, False, "f16"),
     Case(4, 16, 2048, 128, True, "f16"), Case(4, 16, 4096, 128, False, "e4m3"),
     Case(4, 16, 4096, 128, True, "e4m3"), Case(1, 16, 16384, 128, False, "e4m3"),
-    Case(1, 16, 16384, 128, True, "e4m3"),
+    Case(1, 16, 16384, 128, True, "e4m3"), Case(2, 16, 4096, 256, True, cap=50.0),
+    Case(1, 32, 8192, 128, True, window=1024, cap=50.0),
 )  # fmt: skip
 
 
