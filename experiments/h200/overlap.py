@@ -37,7 +37,11 @@ from ir.schedule import Schedule
 
 SEARCH = 11.0  # seconds for each row
 WRONG_NARROW = 5e-2  # operands of three bits of digits: the peer's own error is half of it
-PINS = {"straight": {"order": "straight", "turns": "free"}, "in step": {"turns": "free"}}
+DECISIONS = ("order", "turns", "scheduler")
+PINS = {
+    "straight": {"order": "straight", "turns": "free"}, "in step": {"turns": "free"},
+    "static": {"scheduler": "static"},
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +157,15 @@ def cudnn(case: Case) -> Any:
     return make
 
 
+def plain_name(decision: str) -> str:
+    """A decision's name without that of its form or its kernel."""
+    parts = decision.split(".")
+    return parts[0] if parts[0] in DECISIONS else parts[-1]
+
+
 def pinned(workload: Workload, schedule: Schedule, pins: dict[str, str]) -> Any:
     """The same schedule with some decisions at their first values."""
-    found = {
-        name: pins[name.split(".")[0]] for name in schedule.as_dict() if name.split(".")[0] in pins
-    }
+    found = {name: pins[word] for name in schedule.as_dict() if (word := plain_name(name)) in pins}
     changed = Schedule.of("cuda", {**schedule.as_dict(), **found})
 
     def make(tensors: Tensors) -> Run:
@@ -204,10 +212,11 @@ def page(told: dict[str, Any]) -> str:
         f"{head['hardware']}, {versions}, {head['date']}; `{told['rows'][0]['command']}`.", "",
         f"A search of {SEARCH:.0f} s for each row; all sides in one run, in turns, medians. Ratios "
         "above 1: ours is faster. `straight`: the schedule found, with `order=straight` and "
-        "`turns=free`; `in step`: with `turns=free` alone. In e4m3 FlashAttention-3 ran in "
-        "processes of its own, before and after ours (`apart.py`).", "",
+        "`turns=free`; `in step`: with `turns=free` alone; `static`: with `scheduler=static`. In "
+        "e4m3 FlashAttention-3 ran in processes of its own, before and after ours (`apart.py`).",
+        "",
         f"| case | us | TFLOP/s | order | turns | {' | '.join(peers)} | best peer | trials |",
-        f"|{'---|' * 11}",
+        f"|{'---|' * (8 + len(PINS) + 1)}",
     ]  # fmt: skip
     ratios: dict[str, list[float]] = {name: [] for name in (*peers, "best peer")}
     for case in cases:
@@ -218,7 +227,7 @@ def page(told: dict[str, Any]) -> str:
             by_peer["best peer"] = min(rivals)
         one = here[0]
         every = Schedule.from_json(one["schedule"]).as_dict()
-        chosen = {name.split(".")[0]: value for name, value in every.items()}
+        chosen = {plain_name(name): value for name, value in every.items()}
         cells = [f"{by_peer[name]:.3f}" if name in by_peer else "" for name in ratios]
         for name, ratio in by_peer.items():
             ratios[name].append(ratio)

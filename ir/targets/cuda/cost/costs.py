@@ -23,7 +23,10 @@ from ir.targets.cuda.build.computed import below
 from ir.targets.cuda.build.products import Product, depends_on_reduction, volume
 from ir.targets.cuda.build.readers import loaded_late
 from ir.targets.cuda.build.roles import Roles
+from ir.targets.cuda.grid import drawing
 from ir.targets.cuda.grid.batching import sharers
+from ir.targets.cuda.grid.dealing import NAME as DEAL
+from ir.targets.cuda.grid.dealing import busiest, growth
 from ir.targets.cuda.grid.raster import PATCHES
 from ir.targets.cuda.layouts.frame import GROUP
 from ir.targets.cuda.layouts.operands import LINE
@@ -45,6 +48,7 @@ FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
 SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
 MEET_CLOCKS = 2500.0  # from a block's count to another one's next step
 CHAIN_CLOCKS = 700.0  # of a block of chained products at least, as measured on an H200
+LAST_TILE = 0.1  # of a mean one, that the last blocks wait for each other
 STREAM_LOSS = 0.05  # share of a stream's time that its cut tiles cost, as measured on an H200
 EXCHANGE_CLOCKS = 600.0  # of barriers between the blocks of a cluster that exchange sums
 EXCHANGE_FACTOR = 3.5  # their bytes take as many times those of L2, as measured on an H200
@@ -82,6 +86,7 @@ class TensorCosts(TensorStreams):
     def __init__(self, kernel: TensorKernel) -> None:
         self.program, self.mark, self.hardware = kernel.program, kernel.mark, kernel.hardware
         self.roles, self.swapped = kernel.roles, kernel.swapped
+        self.grows = growth(kernel.streamed, kernel.roles) != 0
         self.formed, self.moved, self.rate = kernel.formed, kernel.moved, kernel.rate
 
     def table(self, columns: Columns) -> Table:
@@ -243,6 +248,7 @@ class TensorCosts(TensorStreams):
         stored = stored_bytes(self.roles, rows, wide) / L2_BYTES_PER_CLOCK
         waves = tiles / sms / blocks
         turns = np.ceil(tiles / self._side_by_side(columns) / blocks)
+        turns = self._uneven(columns, tiles, turns)
         streamed = array_of(self.streamed_rounds(columns))
         rounds = np.where(streamed > 0, streamed * (1.0 + STREAM_LOSS), turns)
         memory = self._from_memory(columns, rows, wide, tiles) / MEMORY_BYTES_PER_CLOCK / sms
@@ -261,6 +267,27 @@ class TensorCosts(TensorStreams):
             "clocks": clocks,
             "traffic": np.maximum(rounds * (steps * fetched + stored), memory),
         }
+
+    def _uneven(self, columns: Columns, tiles: Array, turns: Array) -> Array:
+        """Turns in tiles of mean length, where main loops grow or shrink along the rows: those of
+        the busiest block if each has every so many-th tile, hardly more than its share if whoever
+        is done has the next."""
+        if not self.grows:
+            return turns
+        batches = prod(self.program.axes[axis] for axis in self.roles.batch)
+        down, _ = self._cluster(columns)
+        steps = -(-self._tile_count(columns, self.roles.rows[-1:]) // down)
+        side = self._side_by_side(columns) * np.ones(columns.rows)
+        stays = self._value(columns, "processors") > 0
+        if self.name(drawing.NAME) in columns:
+            stays = stays & columns.is_(self.name(drawing.NAME), drawing.STATIC)
+        together = self._value(columns, DEAL) if self.name(DEAL) in columns else 0 * stays
+        found = np.maximum(tiles / side, 2.0) + LAST_TILE
+        for row in np.flatnonzero(stays):
+            blocks = max(1, int(min(side[row], tiles[row])))
+            others = max(1, round(tiles[row] / (batches * steps[row])))
+            found[row] = busiest(int(steps[row]), others, batches, int(together[row]), blocks)
+        return found
 
     @cached_property
     def _late_work(self) -> float:

@@ -9,7 +9,11 @@ cache only if they are few, so how many is a decision.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ir.columns import Decision
 from ir.program import Program
@@ -46,6 +50,22 @@ def deal_decision(name: str, owner: str, program: Program, roles: Roles) -> Deci
         f"{AS_THEY_COME}: tiles in the order of the raster, batch after batch"
     )
     return Decision(name, domain, "order", owner, why, AS_THEY_COME, unsaid=AS_THEY_COME)
+
+
+@lru_cache(maxsize=4096)
+def busiest(steps: int, others: int, batches: int, together: int, blocks: int) -> float:
+    """How many tiles of mean length the busiest of `blocks` has, of which each has every so
+    many-th: the last row axis has `steps` tiles of 1, 2, .. length, for each of which there are
+    `others` in a batch."""
+    lengths = np.arange(steps, 0, -1) if together else np.arange(1, steps + 1)
+    each, found = max(1, together), list[NDArray[np.int64]]()
+    for count in (each, batches % each):
+        found.append(np.repeat(lengths, count * others))
+    dealt = np.concatenate([np.tile(found[0], batches // each), found[1]])
+    share = np.zeros(-(-dealt.size // blocks) * blocks, dtype=np.int64)
+    share[: dealt.size] = dealt
+    most = share.reshape(-1, blocks).sum(axis=0).max()
+    return float(most / lengths.mean())
 
 
 def declare_dealt(

@@ -18,6 +18,7 @@ from ir.kernel.tile_kernel import BLOCK, Do, Loop
 from ir.ops.base import TensorSpec
 from ir.program import Program
 from ir.targets.cuda.build.tensor_kernel import build, passes_of, passes_over
+from ir.targets.cuda.grid.drawing import Draws
 from ir.targets.cuda.grid.merging import Meeting
 from ir.targets.cuda.grid.multicast import first_line
 from ir.targets.cuda.grid.tensor_exchange import Exchange
@@ -56,6 +57,10 @@ class TensorLowering:
         (*_, (_, self.kernel)) = after_each(build(plan, name), passes_of(plan))
         self.grid = TensorGrid(plan, program.axes, name)
         self.stream = self.grid.stream
+        self.draws: Draws | None = None
+        if plan.dynamic:
+            readers = GROUP * (plan.consumers + plan.formers)
+            self.draws = Draws(plan.memory.offsets["draws"], self.grid.total(), readers)
 
     def run(self) -> Launch:
         printer = ConsumerPrinter(self)
@@ -87,6 +92,7 @@ class TensorLowering:
             words.append(f"{constness}{storage}* __restrict__ {text_name(spec.name)}")
         places = self.grid.total() // self.plan.parts * self.plan.cluster_size
         rooms = rooms_of(self.plan, self.grid.blocks() if self.stream else places, self.name)
+        rooms += (self.draws.room(self.name),) if self.draws else ()
         parameters += [Parameter(room.argument) for room in rooms]
         words += [f"u32* {room.argument.removeprefix(f'{self.name}.')}" for room in rooms]
         cluster = self.plan.cluster_blocks
@@ -147,6 +153,8 @@ class TensorLowering:
                         w.line(f"tw_barrier_init({barrier}, {arrivals});")
             if plan.exchanges:
                 Exchange(plan).make_barriers(w)
+            if self.draws:
+                self.draws.make_barriers(w)
             w.line("tw_fence_barrier_init();")
         w.line("tw_cluster_sync();" if plan.cluster_blocks > 1 else "tw_sync();")
 
@@ -205,8 +213,9 @@ class TensorLowering:
         return f"tw_block_x() / {size}", f"tw_grid_x() / {size}"
 
     @contextmanager
-    def tiles(self, w: Writer, evaluator: Evaluator) -> Iterator[None]:
-        """The loop over this cluster's tiles, with their origins declared."""
+    def tiles(self, w: Writer, evaluator: Evaluator, draws: bool = False) -> Iterator[None]:
+        """The loop over this cluster's tiles, with their origins declared; where tiles are drawn,
+        one role `draws` them."""
         if not self.plan.cooperative:
             w.line("i32 turn = -1;")
         if self.stream is not None:
@@ -217,9 +226,14 @@ class TensorLowering:
                 evaluator.looped, self.walk_from = self.looped, "0"
                 yield
             return
+        tile = w.name("tile")
+        if self.draws:
+            with self.draws.drawn(w, tile) if draws else self.draws.told(w, tile):
+                self.enter(w, evaluator, tile)
+                yield
+            return
         total = self.grid.total()
         start, step = self.first_and_step()
-        tile = w.name("tile")
         with w.block(f"for (i32 {tile} = {start}; {tile} < {total}; {tile} += {step})"):
             if not self.plan.cooperative:
                 w.line(f"const bool more = {tile} + {step} < {total};")

@@ -57,7 +57,7 @@ class ProducerPrinter(Printer):
     def loop(self, loop: Loop) -> None:
         w = self.w
         if loop.over != BLOCK:
-            with self.lowering.tiles(w, self.e):
+            with self.lowering.tiles(w, self.e, draws=True):
                 fixed = declare_lookups(w, self.plan.program, self._fixed, self.e.origins)
                 self.e.origins |= fixed
                 self.origins = self.e.origins

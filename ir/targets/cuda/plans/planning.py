@@ -22,7 +22,7 @@ from ir.targets.cuda.bodies.tensor_order import (
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.roles import Roles
-from ir.targets.cuda.grid import batching, stream_k
+from ir.targets.cuda.grid import batching, drawing, stream_k
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.overlap import PREFETCH, starts_early
 from ir.targets.cuda.layouts.operands import LINE
@@ -97,4 +97,5 @@ def make_plan(
         values.get(f"{RESCALE}{mark}") == MOVED, int(values.get(f"{RESIDENT}{mark}", 1)),
         str(values.get(f"{batching.NAME}{mark}", batching.APART)), formed,
         int(values.get(f"{FORMERS}{mark}", 0)), values.get(f"{LOADS}{mark}") == AHEAD,
+        values.get(f"{drawing.NAME}{mark}") == drawing.DYNAMIC,
     )  # fmt: skip

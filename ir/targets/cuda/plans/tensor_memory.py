@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ir.targets.cuda.grid import drawing
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.layouts.synthesised import ROWS
 
@@ -45,6 +46,9 @@ class SharedMemory:
         at += 16 * sum(ring.stages for ring in self.plan.rings)
         found["sources"] = at
         at += 16 * sum(ring.stages for ring in self.plan.rings if self.plan.formed_in(ring))
+        if self.plan.dynamic:
+            found["draws"] = at
+            at += drawing.BYTES
         if self.plan.parts > 1:
             found["arrived"] = at
             at += 16 * self.plan.consumers

@@ -104,6 +104,7 @@ class Plan:
     formed: tuple[Former, ...] = ()  # operands that are made of others in shared memory
     formers: int = 0  # warp groups that do so
     reads_early: bool = False  # whether threads read what they need for a block at its head
+    dynamic: bool = False  # whether blocks draw their tiles
     unit = "wgmma"  # what multiplies, beside the threads that say so
     copies = "tma"  # what brings operands
 

@@ -15,9 +15,10 @@ from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.products import volume
 from ir.targets.cuda.build.role_rules import WIDEST
 from ir.targets.cuda.build.roles import Roles
-from ir.targets.cuda.grid import batching
+from ir.targets.cuda.grid import batching, drawing
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.dealing import deal_decision
+from ir.targets.cuda.grid.drawing import scheduler_decision
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.plans.planning import fixed_tiles
 from ir.targets.cuda.plans.tensor_plan import RESIDENT, ROWS
@@ -90,6 +91,7 @@ class Seeds:
             if self.kernel.roles.folded:
                 rows = self._folded(rows)
             rows += [one for row in rows if (one := self._in_order(row)) != row]
+            rows += self._drawn(rows)
             rows = [one for row in rows for one in self._batches(row)]
         return [row for row in rows if row]
 
@@ -137,6 +139,7 @@ class Seeds:
         rows = [values | order for values in rows for order in self._orders()]
         rows = [values | turns for values in rows for turns in self._turns(values)]
         rows = [values | self._dealt() for values in rows]
+        rows = self._drawn(rows) + rows
         rows += self._shared_processors(rows)
         rows += [values | more for values in rows[:2] for more in self._rings()]
         return rows
@@ -326,6 +329,15 @@ class Seeds:
         kernel = self.kernel
         deal = deal_decision(kernel.name(DEAL), "", kernel.streamed, kernel.roles)
         return {deal.name: min(deal.domain[-1], NEAR)} if deal is not None else {}
+
+    def _drawn(self, rows: list[dict[str, Value]]) -> list[dict[str, Value]]:
+        """Seeds whose blocks stay, with tiles of unequal length one by one, the longest first."""
+        kernel = self.kernel
+        name = kernel.name(drawing.NAME)
+        if scheduler_decision(name, "", kernel.streamed, kernel.roles) is None:
+            return []
+        choice: dict[str, Value] = {**self._dealt(), name: drawing.DYNAMIC}
+        return [row | choice for row in rows if row and row[kernel.name("processors")]]
 
     def _turns(self, values: Mapping[str, Value]) -> list[dict[str, Value]]:
         """Whether the groups of a chain take turns: first as they come."""

@@ -36,10 +36,11 @@ from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.build.computed import TYPES
 from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.roles import Roles, find_roles
-from ir.targets.cuda.grid import batching
+from ir.targets.cuda.grid import batching, drawing
 from ir.targets.cuda.grid.batching import batches_decision
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.dealing import deal_decision
+from ir.targets.cuda.grid.drawing import scheduler_decision
 from ir.targets.cuda.grid.raster import BANDS, PATCHES
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.lower.tensor_ahead import prefetch_decision, prefetch_fits
@@ -220,6 +221,8 @@ class TensorKernel(TensorStreams):
         found += [beside] if beside is not None else []
         deal = deal_decision(self.name(DEAL), owner, self.streamed, self.roles)
         found += [deal] if deal is not None else []
+        drawn = scheduler_decision(self.name(drawing.NAME), owner, self.streamed, self.roles)
+        found += [drawn] if drawn is not None else []
         return found
 
     def may_use_registers(self) -> bool:
@@ -275,6 +278,7 @@ class TensorKernel(TensorStreams):
             ("partition", "consumers share what can be shared", self._partition_fits),
             ("loads", "what is read ahead of a block is not in another's way", self._reads_fit),
             ("turns", "warp groups that share a tile may take turns", self._turns_fit),
+            ("scheduler", "blocks that stay, each by itself, draw tiles", self._draws_fit),
             (
                 "prefetch",
                 "kernels that ask before their turn start early, with whole tiles",

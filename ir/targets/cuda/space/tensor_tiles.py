@@ -12,7 +12,7 @@ import numpy as np
 
 from ir.columns import Columns
 from ir.targets.cuda.build.roles import Roles
-from ir.targets.cuda.grid import batching, stream_k
+from ir.targets.cuda.grid import batching, drawing, stream_k
 from ir.targets.cuda.grid.dealing import AS_THEY_COME
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.hilbert import LONGEST
@@ -78,6 +78,21 @@ class TensorTiles(TensorLayouts):
             if self.name(name) in columns:
                 passed &= columns.is_(self.name(name), none)
         return ~beside | passed
+
+    def _draws_fit(self, columns: Columns) -> Any:
+        """Blocks draw their tiles where they have several, all groups of a block share each, and no
+        other block has a part of its sums."""
+        name = self.name(drawing.NAME)
+        if name not in columns:
+            return np.ones(columns.rows, dtype=bool)
+        tiles = self._tile_count(columns, self.roles.batch)
+        for axes in (self.roles.rows, () if self.roles.inner else self.roles.columns):
+            tiles = tiles * self._tile_count(columns, axes)
+        passed = self._waits_for_its_next_tile(columns, tiles) & (self.parts(columns) == 1)
+        passed &= self._is(columns, "cluster", "1x1") & ~self._is(columns, "partition", "whole")
+        if self.name(stream_k.NAME) in columns:
+            passed &= columns.is_(self.name(stream_k.NAME), stream_k.NONE)
+        return columns.is_(name, drawing.STATIC) | passed
 
     def _waits_for_its_next_tile(self, columns: Columns, tiles: Any) -> Any:
         """Whether blocks walk several tiles, of which the next one's operands may come early."""

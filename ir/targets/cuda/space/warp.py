@@ -15,6 +15,7 @@ from ir.errors import Refusal
 from ir.schedule import Value
 from ir.targets.cuda.build.mma_roles import has_mma
 from ir.targets.cuda.build.roles import find_roles
+from ir.targets.cuda.grid import drawing
 from ir.targets.cuda.grid.overlap import PREFETCH
 from ir.targets.cuda.lower.warp_lower import WarpLowering
 from ir.targets.cuda.plans.planning import make_plan
@@ -25,7 +26,7 @@ from ir.targets.cuda.space.tensor import WITH_WGMMA, TensorKernel
 SHARE = 0.6  # of wgmma's rate that mma.sync reaches on Hopper
 ONLY: Mapping[str, Value] = {
     "cluster": "1x1", "registers": "none", "promotion": 256, "stream": "none", "wait": 0,
-    "epilogue": "direct", "epilogue_slots": 1, PREFETCH: 0,
+    "epilogue": "direct", "epilogue_slots": 1, PREFETCH: 0, drawing.NAME: drawing.STATIC,
 }  # fmt: skip
 
 
