@@ -23,7 +23,7 @@ from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.ops.store import Store
 from ir.pack_stores import packed_bytes
 from ir.packs import packed_shape
-from ir.program import Node, Pin, Program
+from ir.program import Node, Pin, Program, known
 from ir.tiles import Number, Operand, TensorHandle, Tile, apply
 from ir.values import Values
 
@@ -272,7 +272,7 @@ class Graph:
         extents = tuple(self._axes.items())
         made = Program(self._name, extents, tuple(self._tensors.values()), self._live(), pins)
         loops_of(made)  # which refuses states without a step
-        return made
+        return known(made)
 
     def _live(self) -> tuple[Node, ...]:
         """The nodes that an output depends on, steps of its states among them, renumbered."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary, ref
 
 from ir.dtypes import dtype_of
 from ir.errors import ProgramError, UsageError
@@ -239,3 +240,13 @@ def _check_tensor(program: str, spec: TensorSpec) -> None:
         raise ProgramError(
             f"{what} has {size} bytes, {LARGEST_TENSOR} at most: choose smaller extents"
         )
+
+
+_KNOWN: WeakKeyDictionary[Program, ref[Program]] = WeakKeyDictionary()
+
+
+def known(program: Program) -> Program:
+    """An equal program that is in use, if there is one: what is kept by program is found without
+    comparing all of two."""
+    found = _KNOWN.setdefault(program, ref(program))()
+    return program if found is None else found

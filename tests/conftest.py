@@ -37,7 +37,7 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(8, len(os.sched_getaffinity(0))) + 1
 
 
-_TESTS_BETWEEN = 50  # looks for garbage
+_TESTS_BETWEEN = 150  # looks for garbage
 
 
 def pytest_collection_finish() -> None:

@@ -233,7 +233,7 @@ def page(told: dict[str, Any]) -> str:
             ratios[name].append(ratio)
         rate, turns = one["counted"] / one["ours"] / 1e6, chosen.get("turns", "")
         lines.append(
-            f"| {case} | {one['ours']:.1f} | {rate:.0f} | `{chosen['order']}` | `{turns}` | "
+            f"| {case} | {one['ours']:.1f} | {rate:.0f} | `{chosen.get('order', '')}` | `{turns}` | "
             f"{' | '.join(cells)} | {one['trials']} |"
         )
     means = [

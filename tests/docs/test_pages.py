@@ -42,7 +42,7 @@ def test_the_test_command_is_what_ci_runs() -> None:
     text = (ROOT / "README.md").read_text()
     marked = text.split("<!-- the test command -->\n```sh\n")[1].splitlines()[0]
     assert marked.endswith("&& pytest -n auto --dist worksteal")
-    for tool in ("ruff check", "mypy", "lint-imports"):
+    for tool in ("ruff check", "lint-imports"):
         assert f"&& {tool} &&" in marked
 
 
