@@ -231,9 +231,10 @@ def page(told: dict[str, Any]) -> str:
         cells = [f"{by_peer[name]:.3f}" if name in by_peer else "" for name in ratios]
         for name, ratio in by_peer.items():
             ratios[name].append(ratio)
-        rate, turns = one["counted"] / one["ours"] / 1e6, chosen.get("turns", "")
+        rate = one["counted"] / one["ours"] / 1e6
+        order, turns = chosen.get("order", ""), chosen.get("turns", "")
         lines.append(
-            f"| {case} | {one['ours']:.1f} | {rate:.0f} | `{chosen.get('order', '')}` | `{turns}` | "
+            f"| {case} | {one['ours']:.1f} | {rate:.0f} | `{order}` | `{turns}` | "
             f"{' | '.join(cells)} | {one['trials']} |"
         )
     means = [

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ir import Graph, Program, cast, contract, exp, operator, reduce, rsqrt
+from ir import Graph, Program, cast, contract, exp, operator, reduce, relu, rsqrt
 from ir.inputs import random_inputs
 from ir.targets.cuda.build.kernels import kernels_of
 from ir.targets.cuda.build.orders import order_between
@@ -87,12 +87,19 @@ def test_short_rows_that_a_product_sums_stay_where_long_ones_are_written() -> No
 
 
 @pytest.mark.parametrize("engine", ["mma", "wgmma"])
-def test_products_of_three_axes_are_written_along_what_their_tiles_have(engine: str) -> None:
-    """Of a core and three matrices, every kernel writes rows."""
+@pytest.mark.parametrize("beside", ["nothing", "a bias", "another tensor"])
+def test_products_of_three_axes_are_written_along_what_their_tiles_have(
+    beside: str, engine: str
+) -> None:
+    """Of a core and three matrices, every kernel writes rows, whatever is added to them."""
     g = Graph("tucker")
     a, b, c, p, q, r = g.axes(a=512, b=512, c=512, p=64, q=64, r=64)
     core = g.input("T", (p, q, r), "bf16")
     first = contract(core, g.input("U", (a, p), "bf16"), over=p)
+    if beside == "a bias":
+        first = relu(first + g.input("B", (a,), "f32"))
+    elif beside == "another tensor":
+        first = first + cast(g.input("B", (a, q, r), "bf16"), "f32")
     second = contract(cast(first, "bf16"), g.input("V", (b, q), "bf16"), over=q)
     last = contract(cast(second, "bf16"), g.input("W", (c, r), "bf16"), over=r)
     g.output("Y", last, "bf16", (a, b, c))

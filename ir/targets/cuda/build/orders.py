@@ -120,15 +120,17 @@ def _written_last(program: Program, position: int, axes: tuple[str, ...]) -> tup
 
 
 def _maker(program: Program, position: int) -> Product | None:
-    """The product for tensor cores that a value is, or is made of one point by one."""
-    while is_elementwise(program, position):
-        args = [arg for arg in program.nodes[position].args if program.nodes[arg].axes]
-        if len(args) != 1:
-            return None
-        position = args[0]
-    if not is_for_tensor_cores(program, position):
-        return None
-    return product_of(program, position)
+    """The one product for tensor cores that a value is, or is made of one point by one, whatever
+    else (a bias, another tensor) comes to it."""
+    pending, seen, found = [position], {position}, set[int]()
+    while pending:
+        here = pending.pop()
+        if is_for_tensor_cores(program, here):
+            found.add(here)
+        elif is_elementwise(program, here):
+            pending += {*program.nodes[here].args} - seen
+            seen.update(program.nodes[here].args)
+    return product_of(program, found.pop()) if len(found) == 1 else None
 
 
 def _written_later(program: Program, position: int) -> set[str]:
