@@ -372,9 +372,21 @@ def constraints_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Co
     return tuple(found)
 
 
+def _legal_seeds(kernel: AnyKernel) -> tuple[dict[str, Value], ...]:
+    """The seeds of a kernel on tensor cores that are legal in it alone; all of others."""
+    seeds = _seeds(kernel)
+    if not isinstance(kernel, TensorKernel):
+        return seeds
+    space = kernel.alone
+    legal = space.legal(space.seed_matrix)
+    return tuple(seed for seed, fine in zip(seeds, legal, strict=True) if fine) or seeds
+
+
 def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str, Value], ...]:
-    """Seeds of all kernels joined, shorter lists repeated; small tiles with split sums too."""
-    lists = [_seeds(kernel) for kernel in kernels]
+    """Seeds of all kernels joined, shorter lists repeated; small tiles with split sums too. Of
+    several kernels those are joined that are legal: few are at the same places of all lists."""
+    several = len(kernels) > 1
+    lists = [_legal_seeds(kernel) if several else _seeds(kernel) for kernel in kernels]
     longest = max(len(seeds) for seeds in lists)
     joined = []
     for number in range(longest):
