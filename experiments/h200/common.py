@@ -315,6 +315,22 @@ class Ours:
         return run
 
 
+def plain_name(decision: str) -> str:
+    """A decision's name without that of its form, and without its kernel's number."""
+    return next(part for part in reversed(decision.split(".")) if not part.isdigit())
+
+
+def pinned(workload: Workload, schedule: Schedule, pins: Mapping[str, str]) -> Peer:
+    """The same schedule with some decisions at other values."""
+    found = {name: pins[word] for name in schedule.as_dict() if (word := plain_name(name)) in pins}
+    changed = Schedule.of("cuda", {**schedule.as_dict(), **found})
+
+    def make(tensors: Tensors) -> Run:
+        return Ours(workload, changed).on(tensors)
+
+    return make
+
+
 def sm_clock_mhz() -> float | None:
     """The clock of the processors now, right behind a block."""
     ghz = CudaRuntime().clock_ghz()

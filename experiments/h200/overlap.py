@@ -20,13 +20,14 @@ import torch.nn.functional as F
 from common import (
     WRONG,
     Clock,
-    Ours,
     Results,
     Tensors,
     compare,
     going_on,
     options,
     pending,
+    pinned,
+    plain_name,
 )
 from contest import Run
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -37,7 +38,6 @@ from ir.schedule import Schedule
 
 SEARCH = 11.0  # seconds for each row
 WRONG_NARROW = 5e-2  # operands of three bits of digits: the peer's own error is half of it
-DECISIONS = ("order", "turns", "scheduler")
 PINS = {
     "straight": {"order": "straight", "turns": "free"}, "in step": {"turns": "free"},
     "static": {"scheduler": "static"},
@@ -153,23 +153,6 @@ def cudnn(case: Case) -> Any:
 
         run()
         return run
-
-    return make
-
-
-def plain_name(decision: str) -> str:
-    """A decision's name without that of its form or its kernel."""
-    parts = decision.split(".")
-    return parts[0] if parts[0] in DECISIONS else parts[-1]
-
-
-def pinned(workload: Workload, schedule: Schedule, pins: dict[str, str]) -> Any:
-    """The same schedule with some decisions at their first values."""
-    found = {name: pins[word] for name in schedule.as_dict() if (word := plain_name(name)) in pins}
-    changed = Schedule.of("cuda", {**schedule.as_dict(), **found})
-
-    def make(tensors: Tensors) -> Run:
-        return Ours(workload, changed).on(tensors)
 
     return make
 

@@ -68,34 +68,38 @@ class Draws:
             number = w.name("number")
             w.line(f"const i32 {number} = tw_claim((i32*){COUNTER});")
             yield
-            w.line(f"{tile} = tw_grid_x() + {number};")
             w.line(f"if ({number} == {self.total - 1}) {COUNTER}[0] = 0;")
-            w.line(f"tw_barrier_wait({self._empty()}, draws / {SLOTS} % 2 ^ 1);")
-            w.line(f"*{self._word} = {tile};")
+            w.line(f"tw_barrier_wait({self._empty()}, told / {SLOTS} % 2 ^ 1);")
+            w.line(f"const u32 next = (u32)(tw_grid_x() + {number}) << 2 | (told + 1) % 4;")
+            w.line(f"*{self._word} = next;")
             w.line(f"tw_barrier_arrive({self._full()});")
+            w.line("told = next;")
 
     @contextmanager
     def told(self, w: Writer, tile: str) -> Iterator[None]:
         """The loop of the others, each thread."""
         with self._tiles(w, tile):
             yield
-            w.line(f"tw_barrier_wait({self._full()}, draws / {SLOTS} % 2);")
-            w.line(f"{tile} = *{self._word};")
-            w.line(f"tw_barrier_arrive({self._empty()});")
+            w.line(f"const u32 here = told % {SLOTS};")
+            w.line(f"tw_barrier_wait({self._full()}, told / {SLOTS} % 2);")
+            w.line(f"told = *{self._word};")
+            w.line(f"tw_barrier_arrive({self._empty('here')});")
 
     @contextmanager
     def _tiles(self, w: Writer, tile: str) -> Iterator[None]:
-        w.reserve("draws")
-        w.line("u32 draws = 0;")
-        with w.block(f"for (i32 {tile} = tw_block_x(); {tile} < {self.total}; draws++)"):
+        """A tile, and in two bits how many there were before: one register during its main loop."""
+        w.reserve("told", "next", "here")
+        start, more = "(u32)tw_block_x() << 2", f"told >> 2 < {self.total}"
+        with w.block(f"for (u32 told = {start}; {more};)"):
+            w.line(f"const i32 {tile} = told >> 2;")
             yield
 
-    def _full(self, slot: str = f"draws % {SLOTS}") -> str:
+    def _full(self, slot: str = f"told % {SLOTS}") -> str:
         return f"smem + {self.at} + 8 * ({slot})"
 
-    def _empty(self, slot: str = f"draws % {SLOTS}") -> str:
+    def _empty(self, slot: str = f"told % {SLOTS}") -> str:
         return f"smem + {self.at + 8 * SLOTS} + 8 * ({slot})"
 
     @property
     def _word(self) -> str:
-        return f"(volatile i32*)(tw_shared_base() + {self.at + 16 * SLOTS} + 4 * (draws % {SLOTS}))"
+        return f"(volatile u32*)(tw_shared_base() + {self.at + 16 * SLOTS} + 4 * (told % {SLOTS}))"
