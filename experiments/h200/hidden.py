@@ -153,8 +153,8 @@ def page(told: dict[str, Any]) -> str:
         f"{head['hardware']}, {versions}, {head['date']}; {commands}.", "",
         f"A search of {SEARCH:.0f} s for each row, of {PLAIN:.0f} s for the plain product; medians "
         "of blocks in turns, in one run. Ratios above 1: ours is faster. The plain product has as "
-        "many operations and operands in bf16; cuBLAS too, on weights that are wide already. `asked`: "
-        "against the schedule with `late=needed`.", "",
+        "many operations and operands in bf16; cuBLAS too, on weights that are wide already. "
+        "`asked`: against the schedule with `late=needed`.", "",
         "| case | us | our plain product, us | ratio | cuBLAS, us | ratio | L2 flushed | asked | "
         "trials |",
         f"|{'---|' * 9}",
@@ -171,7 +171,8 @@ def page(told: dict[str, Any]) -> str:
         asked = f"{needed['ratio']:.3f}" if needed else ""
         lines.append(
             f"| {name} | {own['ours']:.1f} | {own['peer_value']:.1f} | {own['ratio']:.3f} "
-            f"| {library['peer_value']:.1f} | {library['ratio']:.3f} | {cold} | {asked} | {own['trials']} |"
+            f"| {library['peer_value']:.1f} | {library['ratio']:.3f} | {cold} "
+            f"| {asked} | {own['trials']} |"
         )
         words, sizes = name.rsplit(" ", 1)
         few = "" if words.startswith(("bias", "gated")) else f", m = {sizes.split('x')[0]}"
