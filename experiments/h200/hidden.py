@@ -17,27 +17,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import (
-    Clock,
-    Ours,
-    Peer,
-    Results,
-    Tensors,
-    compare,
-    going_on,
-    options,
-    pending,
-    pinned,
-    plain_name,
-)
+from common import Clock, Ours, Peer, Results, Tensors, compare, going_on, options, pending
 from contest import Run
 
 from explorer.job import JobResult, tune
 from explorer.workload import Workload
 
 SEARCH, PLAIN = 14.0, 10.0  # seconds
-OWN, LIBRARY, NEEDED = "our plain product", "cuBLAS", "not asked for"
-LATE = {"late": "needed"}  # what the epilogue reads
+OWN, LIBRARY = "our plain product", "cuBLAS"
 Function = Callable[[Tensors], torch.Tensor]
 
 
@@ -153,11 +140,9 @@ def page(told: dict[str, Any]) -> str:
         f"{head['hardware']}, {versions}, {head['date']}; {commands}.", "",
         f"A search of {SEARCH:.0f} s for each row, of {PLAIN:.0f} s for the plain product; medians "
         "of blocks in turns, in one run. Ratios above 1: ours is faster. The plain product has as "
-        "many operations and operands in bf16; cuBLAS too, on weights that are wide already. "
-        "`asked`: against the schedule with `late=needed`.", "",
-        "| case | us | our plain product, us | ratio | cuBLAS, us | ratio | L2 flushed | asked | "
-        "trials |",
-        f"|{'---|' * 9}",
+        "many operations and operands in bf16; cuBLAS too, on weights that are wide already.", "",
+        "| case | us | our plain product, us | ratio | cuBLAS, us | ratio | L2 flushed | trials |",
+        f"|{'---|' * 8}",
     ]  # fmt: skip
     kinds: dict[str, list[tuple[float, float]]] = {}
     for name in dict.fromkeys(row["case"] for row in told["rows"]):
@@ -167,19 +152,16 @@ def page(told: dict[str, Any]) -> str:
             continue
         flushed = rows.get((LIBRARY, "time, L2 flushed"))
         cold = f"{flushed['ratio']:.2f}" if flushed else ""
-        needed = rows.get((NEEDED, "time"))
-        asked = f"{needed['ratio']:.3f}" if needed else ""
         lines.append(
             f"| {name} | {own['ours']:.1f} | {own['peer_value']:.1f} | {own['ratio']:.3f} "
-            f"| {library['peer_value']:.1f} | {library['ratio']:.3f} | {cold} "
-            f"| {asked} | {own['trials']} |"
+            f"| {library['peer_value']:.1f} | {library['ratio']:.3f} | {cold} | {own['trials']} |"
         )
         words, sizes = name.rsplit(" ", 1)
         few = "" if words.startswith(("bias", "gated")) else f", m = {sizes.split('x')[0]}"
         kinds.setdefault(words + few, []).append((own["ratio"], library["ratio"]))
     for words, ratios in kinds.items():
         mine, theirs = (statistics.geometric_mean(column) for column in zip(*ratios, strict=True))
-        lines.append(f"| mean: {words} | | | {mine:.3f} | | {theirs:.3f} | | | |")
+        lines.append(f"| mean: {words} | | | {mine:.3f} | | {theirs:.3f} | | |")
     return "\n".join([*lines, ""])
 
 
@@ -195,8 +177,6 @@ def main() -> None:
             print(name, found.best.to_json(), flush=True)
             facts = {"trials": found.trials, "schedule": found.best.to_json()}
             peers = sides(case, plain)
-            if any(plain_name(name) in LATE for name in found.best.as_dict()):
-                peers[NEEDED] = pinned(workload, found.best, LATE)
             compare(name, workload, found.best, peers, case.right, results, facts)
     told = {"header": results.head, "rows": list(results.rows.values())}
     Path(settings.out).with_suffix(".md").write_text(page(told))

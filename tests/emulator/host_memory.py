@@ -188,10 +188,6 @@ extern "C" void rt_store(const char* what, void* address, const void* from, u32 
 
 // ---------------------------------------------------------------- what blocks tell each other
 static u32 counted(u64 address) { return *(volatile u32*)address; }
-extern "C" void rt_ask_lines(const void* address, u32 bytes) {
-  if (bytes == 0 || bytes % 16) fault("tw_ask_lines: %u bytes, which is no multiple of 16", bytes);
-  reach(address, bytes, 16, false, "tw_ask_lines");
-}
 extern "C" void rt_await(const u32* address, u32 least) {
   if (!reach(address, 4, 4, false, "tw_await")) return;
   if (counted((u64)address) < least) block(COUNT, "tw_await", (u64)address, 0, least);

@@ -250,8 +250,6 @@ TW_INLINE void NAME(u32 address, u32 v) { rt_store_shared("NAME", address, &v, 1
 TW_INLINE i64 tw_index(i64 value) { return value; }
 //@ tw_prefetch
 TW_INLINE void tw_prefetch(const void*) {}
-//@ tw_ask_lines
-TW_INLINE void tw_ask_lines(const void* address, u32 bytes) { rt_ask_lines(address, bytes); }
 //@ tw_load_16 tw_load_16_stream tw_read_16
 TW_INLINE tw_vec16 NAME(const void* address) {
   tw_vec16 v;

@@ -90,7 +90,6 @@ void rt_store_shared(const char*, u32, const void*, u32);
 void rt_load(const char*, const void*, void*, u32);
 void rt_store(const char*, void*, const void*, u32);
 void rt_add_f32(void*, f32);
-void rt_ask_lines(const void*, u32);
 void rt_await(const u32*, u32);
 u32 rt_count(u32*);
 void rt_publish(u32*, u32);

@@ -30,7 +30,6 @@ from ir.targets.cuda.grid.dealing import busiest, growth
 from ir.targets.cuda.grid.raster import PATCHES
 from ir.targets.cuda.layouts.frame import GROUP
 from ir.targets.cuda.layouts.operands import LINE
-from ir.targets.cuda.plans import late
 from ir.targets.cuda.plans.planning import FORMERS
 from ir.targets.cuda.plans.tensor_plan import RESIDENT, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names
@@ -56,7 +55,6 @@ EXCHANGE_FACTOR = 3.5  # their bytes take as many times those of L2, as measured
 THREADS_PER_PROCESSOR = 2048.0
 FORM_WORK = 1.0  # operations for a point of an operand that is formed, beside its own
 FORM_CLOCKS = 2.0  # from one of a warp to its next
-L2_CLOCKS = 300.0  # of a load that L2 was asked for before
 TRIP_CLOCKS = 600.0  # of a step of a walk: its loads' latency
 
 
@@ -329,10 +327,7 @@ class TensorCosts(TensorStreams):
         panels = (
             rows * wide / array_of(self._value(columns, "consumers")) / (ROWS * LINE / self.size)
         )
-        trip: Any = TRIP_CLOCKS if loaded_late(self.program) else 0.0
-        if self.name(late.NAME) in columns:
-            trip = np.where(columns.is_(self.name(late.NAME), late.ASKED), L2_CLOCKS, trip)
-        waits = panels * trip
+        waits = panels * (TRIP_CLOCKS if loaded_late(self.program) else 0.0)
         work = self._late_work * rows * wide / LANES_PER_CLOCK
         return np.where(self._is(columns, "partition", "whole"), 0.0, work + waits)
 

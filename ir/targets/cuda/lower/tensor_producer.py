@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import prod
 from typing import TYPE_CHECKING
 
 from ir.kernel.tile_kernel import (
@@ -22,7 +21,6 @@ from ir.targets.cuda.build.tensor_kernel import L2
 from ir.targets.cuda.grid.multicast import peer_mask, peer_rank
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.lower.tensor_ahead import ask_ahead
-from ir.targets.cuda.lower.tensor_late import ask_late
 from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS, Ring
 from ir.targets.cuda.plans.tensor_rings import HELD
 from ir.targets.cuda.text.lookups import declare_lookups, looks_along
@@ -70,15 +68,7 @@ class ProducerPrinter(Printer):
             read = [one for one in self._operands(loop.body) if one not in self._fixed]
             self.origins = origins | declare_lookups(w, self.plan.program, read, origins)
             self.all(loop.body)
-            if self.plan.asks:
-                ask_late(self.lowering, w, self.e.origins, self._blocks)
         self.origins = self.e.origins
-
-    @property
-    def _blocks(self) -> int:
-        """Blocks of a main loop that no mask ends."""
-        axes, tiles = self.plan.program.axes, self.plan.tiles
-        return prod(-(-axes[axis] // tiles[axis]) for axis in self.plan.roles.walked)
 
     @property
     def _fixed(self) -> list[OperandTile]:

@@ -26,7 +26,6 @@ from ir.targets.cuda.grid import batching, drawing, stream_k
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.overlap import PREFETCH, starts_early
 from ir.targets.cuda.layouts.operands import LINE
-from ir.targets.cuda.plans import late
 from ir.targets.cuda.plans.tensor_plan import RESIDENT, Plan
 from ir.targets.cuda.plans.tensor_rings import extra_names
 from ir.targets.cuda.space.splits import merge_of, parts_of
@@ -99,5 +98,4 @@ def make_plan(
         str(values.get(f"{batching.NAME}{mark}", batching.APART)), formed,
         int(values.get(f"{FORMERS}{mark}", 0)), values.get(f"{LOADS}{mark}") == AHEAD,
         values.get(f"{drawing.NAME}{mark}") == drawing.DYNAMIC,
-        values.get(f"{late.NAME}{mark}") == late.ASKED,
     )  # fmt: skip

@@ -105,7 +105,6 @@ class Plan:
     formers: int = 0  # warp groups that do so
     reads_early: bool = False  # whether threads read what they need for a block at its head
     dynamic: bool = False  # whether blocks draw their tiles
-    asks: bool = False  # L2 for what the epilogue reads
     unit = "wgmma"  # what multiplies, beside the threads that say so
     copies = "tma"  # what brings operands
 

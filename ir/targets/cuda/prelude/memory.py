@@ -90,11 +90,6 @@ TW_INLINE i64 tw_index(i64 value) {
 //@ tw_prefetch
 // Asks the L2 cache, where all writes meet, for the line of `address`.
 TW_INLINE void tw_prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
-//@ tw_ask_lines
-// Asks the L2 cache for `bytes` from `address` on, both multiples of 16.
-TW_INLINE void tw_ask_lines(const void* address, u32 bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(address), "r"(bytes) : "memory");
-}
 //@ tw_load_16
 TW_INLINE tw_vec16 tw_load_16(const void* address) {
   tw_vec16 v;

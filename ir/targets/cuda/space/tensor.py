@@ -45,8 +45,6 @@ from ir.targets.cuda.grid.raster import BANDS, PATCHES
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.lower.tensor_ahead import prefetch_decision, prefetch_fits
 from ir.targets.cuda.lower.tensor_lower import TensorLowering
-from ir.targets.cuda.plans import late
-from ir.targets.cuda.plans.late import late_decision
 from ir.targets.cuda.plans.planning import FORMER_REGISTERS, FORMERS, make_plan
 from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, ROWS, Plan
 from ir.targets.cuda.plans.tensor_rings import extra_decision, extra_names
@@ -219,8 +217,6 @@ class TensorKernel(TensorStreams):
             found.append(rescale_decision(self.name(RESCALE), owner))
         if early_loads(find_roles(self.streamed, False, self.computes)):
             found.append(loads_decision(self.name(LOADS), owner))
-        asked = late_decision(self.name(late.NAME), owner, self.streamed)
-        found += [asked] if asked is not None else []
         beside = batches_decision(self.name(batching.NAME), owner, self.streamed, self.roles)
         found += [beside] if beside is not None else []
         deal = deal_decision(self.name(DEAL), owner, self.streamed, self.roles)
@@ -339,9 +335,6 @@ class TensorKernel(TensorStreams):
         if self.name(LOADS) in domains:
             ahead: dict[str, Value] = {self.name(LOADS): AHEAD}
             found = [one for seed in found for one in ({**seed, **ahead}, seed)]
-        if self.name(late.NAME) in domains:
-            asked: dict[str, Value] = {self.name(late.NAME): late.ASKED}
-            found = [one for seed in found for one in ({**seed, **asked}, seed)]
         if self.formed:
             found = [self._formed_by(seed, count) for seed in found for count in (2, 1)]
         return self.with_streams(found)

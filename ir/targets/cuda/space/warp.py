@@ -18,7 +18,6 @@ from ir.targets.cuda.build.roles import find_roles
 from ir.targets.cuda.grid import drawing
 from ir.targets.cuda.grid.overlap import PREFETCH
 from ir.targets.cuda.lower.warp_lower import WarpLowering
-from ir.targets.cuda.plans import late
 from ir.targets.cuda.plans.planning import make_plan
 from ir.targets.cuda.plans.tensor_plan import Plan
 from ir.targets.cuda.plans.warp_plan import WarpPlan
@@ -28,7 +27,6 @@ SHARE = 0.6  # of wgmma's rate that mma.sync reaches on Hopper
 ONLY: Mapping[str, Value] = {
     "cluster": "1x1", "registers": "none", "promotion": 256, "stream": "none", "wait": 0,
     "epilogue": "direct", "epilogue_slots": 1, PREFETCH: 0, drawing.NAME: drawing.STATIC,
-    late.NAME: late.NEEDED,
 }  # fmt: skip
 
 
