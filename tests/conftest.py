@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,20 @@ request_tile_permission()  # some tests run kernels in their own process
 def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: one for each processor, at most eight, and one more: some tests wait a while."""
     return min(8, len(os.sched_getaffinity(0))) + 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of cases that are alike, every so many-th runs by default; the others are long."""
+    seen = Counter[tuple[str, str]]()
+    for item in items:
+        mark = item.get_closest_marker("alike")
+        if mark is None or item.get_closest_marker("long"):
+            continue
+        function = item.nodeid.partition("::")[0], getattr(item, "originalname", item.name)
+        if seen[function] % mark.args[0]:
+            item.add_marker(pytest.mark.long)
+        seen[function] += 1
 
 
 _TESTS_BETWEEN = 150  # looks for garbage

@@ -54,6 +54,7 @@ class TestShipped:
         seeds = _model(target).score(space, space.seed_rows(rng))
         assert np.median(seeds) > np.quantile(drawn, 0.9)
 
+    @pytest.mark.alike(2)
     def test_a_copy_of_its_file_is_the_same_model(self, target: str, tmp_path: Any) -> None:
         _model(target).save(tmp_path / "copy.json.xz")
         place = files("costmodel") / "pretrained" / f"{target}.json.xz"

@@ -62,6 +62,7 @@ def both_ways() -> Program:
 
 @pytest.mark.parametrize("make", [gathered, nearest, both_ways])
 @pytest.mark.parametrize("room", [1, 1 << 10, 1 << 14])
+@pytest.mark.alike(2)
 def test_sums_in_parts_are_the_same(make: Callable[[], Program], room: int) -> None:
     program = make()
     inputs = random_inputs(program, np.random.default_rng(0))

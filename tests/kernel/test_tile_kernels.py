@@ -87,6 +87,7 @@ def tiling(plan: Plan) -> Tiling:
 
 @pytest.mark.parametrize("number", CHOSEN, ids=[NAMES[number] for number in CHOSEN])
 @draws(1, 2)
+@pytest.mark.alike(2)
 def test_every_pass_keeps_the_meaning(number: int, count: int) -> None:
     program = built(*SMALL[number])
     for plan in plans_of(program, number, count):

@@ -63,6 +63,7 @@ def test_sums_are_those_of_one_after_the_other(m: int, places: int, seed: int) -
 
 
 @pytest.mark.parametrize("d", [1, 64, 67])
+@pytest.mark.alike(3)
 def test_a_place_that_gets_nearly_all(d: int) -> None:
     """Whole runs are combined by themselves, and what is beside them one by one."""
     rng = np.random.default_rng(0)

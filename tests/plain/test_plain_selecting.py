@@ -142,6 +142,7 @@ def all_rows() -> Iterator[None]:
     ("dtype", "order"), by_turns(["f32", "bf16", "i32", "bool"], ["drawn", "rising"])
 )
 @pytest.mark.parametrize(("shape", "ranks"), [((1, 1), 1), ((1, 35), 35), ((3, 50), 7)])
+@pytest.mark.alike(2)
 def test_rows_are_put_in_order(shape: tuple[int, int], ranks: int, dtype: str, order: str) -> None:
     for least in (False, True):
         x = drawn(shape, dtype, ranks)

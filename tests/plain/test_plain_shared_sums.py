@@ -27,6 +27,7 @@ from tests.plain.test_plain_parted_sums import grid, moments
         (moments(8209, 2), []),  # a prime number of terms
     ],
 )
+@pytest.mark.alike(2)
 def test_a_long_sum_is_a_fold_of_rows(program: Program, extents: list[int]) -> None:
     kernel = with_shared_sums(plain_kernel(program))
     inputs = drawn_inputs(program, 1)

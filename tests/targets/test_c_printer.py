@@ -213,6 +213,7 @@ def check(
 
 @needs_compiler
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case[0]))
+@pytest.mark.alike(2)
 def test_c_is_right(case: Any, tmp_path: Path) -> None:
     _, spec, arguments, values, needs = case
     if not set(needs) <= set(HOST.isa):
@@ -232,6 +233,7 @@ def test_c_is_right(case: Any, tmp_path: Path) -> None:
         for place, name in enumerate(("f32", "row-max", "gather", "types", "narrow-results"))
     ],
 )
+@pytest.mark.alike(2)
 def test_c_needs_no_wide_vectors(
     name: str, machine: str, isa: tuple[str, ...], tmp_path: Path
 ) -> None:

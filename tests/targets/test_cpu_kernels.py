@@ -88,12 +88,14 @@ def measure(
     few_rows(CASES, (1, 2, 4, 5, 6, 7, 8, 12, 14, 15, 17, 18)),
     ids=lambda value: str(value)[:60],
 )
+@pytest.mark.alike(2)
 def test_drawn_schedules_are_right(spec: str, arguments: dict[str, object], cache: Path) -> None:
     assert measure(spec, arguments, cache, 1) == []
 
 
 @pytest.mark.parametrize(("name", "arguments"), few_rows(UNSEEN, (0, 1, 3, 4, 5, 7, 8, 9, 11, 13)))
 @draws(2, 5)
+@pytest.mark.alike(2)
 def test_an_unseen_operator_needs_no_edit(
     name: str, arguments: dict[str, object], cache: Path, count: int
 ) -> None:

@@ -132,6 +132,7 @@ def test_conversions_are_exact(dtype: str, machine: str, code_cache: Path) -> No
 
 @needs_compiler
 @pytest.mark.parametrize(("dtype", "machine"), _BY_TURNS)
+@pytest.mark.alike(2)
 def test_c_converts_alike(dtype: str, machine: str, tmp_path: Path) -> None:
     for given, types, want in cases(dtype):
         for form in FORMS:

@@ -151,6 +151,7 @@ def test_parts_that_have_no_room() -> None:
 @pytest.mark.parametrize(
     "case", few(CASES, range(0, len(CASES), 2), [f"{name}-{given}"[:60] for name, given in CASES])
 )
+@pytest.mark.alike(2)
 def test_c_is_right(case: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
     name, arguments = case
     program = built(name, arguments)

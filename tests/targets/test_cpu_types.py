@@ -45,6 +45,7 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @pytest.mark.parametrize(("name", "arguments"), CASES, ids=lambda value: str(value)[:60])
 @draws(1, 3)
+@pytest.mark.alike(2)
 def test_drawn_schedules_are_right(
     name: str, arguments: dict[str, Any], cache: Path, count: int
 ) -> None:

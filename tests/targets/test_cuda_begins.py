@@ -66,6 +66,7 @@ PROGRAMS: dict[str, Made] = {
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("name", PROGRAMS)
 @draws(1, 3)
+@pytest.mark.alike(2)
 def test_sums_that_begin_with_a_product_are_right(name: str, count: int) -> None:
     program = PROGRAMS[name]()
     space = BACKEND.space(program, HARDWARE)

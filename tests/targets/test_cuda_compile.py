@@ -65,6 +65,7 @@ def _compiled(text: str, arch: str, options: tuple[str, ...]) -> tuple[bytes, nv
 
 @pytest.mark.parametrize("count", [1, LONG])
 @pytest.mark.parametrize(("name", "arguments"), few_rows(DRAWN, (0, 2, 5, 7, 8)))
+@pytest.mark.alike(2)
 def test_drawn_schedules_compile(name: str, arguments: dict[str, Any], count: int) -> None:
     program = built(name, arguments)
     for schedule in drawn(program, 4, count, count, "wgmma"):
@@ -83,6 +84,7 @@ def seeds(name: str, arguments: dict[str, Any], count: int) -> list[Kernel]:
 
 @pytest.mark.parametrize("count", [1, LONG])
 @pytest.mark.parametrize(("name", "arguments"), few_rows(DRAWN, range(9)))
+@pytest.mark.alike(2)
 def test_no_seed_serialises_its_products(name: str, arguments: dict[str, Any], count: int) -> None:
     """Compiled side by side, as workers do."""
     with ThreadPoolExecutor(2) as pool:
@@ -168,6 +170,7 @@ def _matmul(**changed: Any) -> tuple[Schedule, Kernel]:
         {"raster": "patch8x16"},
     ],
 )
+@pytest.mark.alike(2)
 def test_machine_code_is_what_was_meant(changed: dict[str, Any]) -> None:
     """One wgmma for each 16 summed points and 64 rows; TMA in and out; nothing in local memory."""
     schedule, kernel = _matmul(**changed)
@@ -313,6 +316,7 @@ def test_loops_with_products_are_found_in_a_listing() -> None:
         ),
     ],
 )
+@pytest.mark.alike(3)
 def test_sums_are_read_behind_the_wait_for_their_products(
     name: str, arguments: dict[str, Any], pins: dict[str, Any], count: int
 ) -> None:

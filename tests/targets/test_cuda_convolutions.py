@@ -112,6 +112,7 @@ def test_blocks_have_several_rows_of_an_image() -> None:
     ),
 )
 @draws(3, 6)
+@pytest.mark.alike(2)
 def test_their_kernels_mean_their_programs(program: Program, words: str, count: int) -> None:
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted, rng, tried = bounds_of(program, inputs), np.random.default_rng(2), 0

@@ -77,6 +77,7 @@ def test_it_is_a_choice_where_tiles_are_unequal() -> None:
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("deal", [1, 4])
 @draws(1, 2)
+@pytest.mark.alike(2)
 def test_dealt_attention_means_the_program(deal: int, count: int) -> None:
     inputs = random_inputs(CAUSAL, np.random.default_rng(1))
     wanted = bounds_of(CAUSAL, inputs)

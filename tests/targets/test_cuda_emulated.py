@@ -50,6 +50,7 @@ DEFAULT = (0, 3, 5, 6, 8, 9, 13, 18, 20, 21)  # the corpus has more like the oth
 
 
 @pytest.mark.parametrize("number", few(range(len(SMALL)), DEFAULT, NAMES))
+@pytest.mark.alike(2)
 def test_drawn_kernels_mean_their_program(number: int) -> None:
     name, arguments = SMALL[number]
     program: Program = built(name, arguments)

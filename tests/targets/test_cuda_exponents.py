@@ -130,6 +130,7 @@ CAPPED = [
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler to emulate with")
 @pytest.mark.parametrize(("cap", "dtype", "total", "causal"), CAPPED)
 @draws(1, 2)
+@pytest.mark.alike(2)
 def test_capped_scores_are_right(
     cap: float, dtype: str, total: bool, causal: bool, count: int
 ) -> None:

@@ -107,6 +107,7 @@ def test_operands_have_their_axes_as_the_source_has() -> None:
     ("name", "arguments"), few_rows(CASES, (0, 2, 3, 4, 5, 6), [name for name, _ in CASES])
 )
 @draws(1, 3)
+@pytest.mark.alike(2)
 def test_drawn_kernels_that_form_operands_mean_their_program(
     name: str, arguments: dict[str, Any], count: int
 ) -> None:

@@ -98,6 +98,7 @@ CACHES = (
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize(("name", "sizes"), CACHES)
 @draws(1, 3)
+@pytest.mark.alike(2)
 def test_keys_are_read_where_they_are(name: str, sizes: dict[str, int], count: int) -> None:
     """Listed blocks, pages and packed sequences: one kernel, in one pass, nothing copied ahead."""
     program = load_operator(name).build(dtype="bf16", **sizes)

@@ -96,6 +96,7 @@ CHOICES: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("pins", few(CHOICES, (0, 1, 2, 5, 6, 7)), ids=str)
+@pytest.mark.alike(2)
 def test_every_choice_of_a_product(pins: dict[str, Any]) -> None:
     depth = 1024 if any("split" in name for name in pins) else 512  # a short sum is not split
     program = built("matmul", {"m": 200, "n": 264, "k": depth, "dtype": "bf16", "tb": True})
@@ -325,6 +326,7 @@ def _nvrtc() -> bool:
         (f"{UNSEEN}:packed_int4", {"m": 64, "n": 4096, "k": 2048}, "HMMA.16816.F32.BF16"),
     ],
 )
+@pytest.mark.alike(2)
 def test_machine_code_is_what_was_meant(
     hardware: Hardware, name: str, arguments: dict[str, Any], product: str
 ) -> None:

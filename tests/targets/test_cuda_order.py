@@ -88,6 +88,7 @@ def _pinned(program: Program, order: str) -> Space:
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", PROGRAMS)
 @draws(1, 2)
+@pytest.mark.alike(2)
 def test_every_order_means_the_program(name: str, order: str, count: int) -> None:
     program = PROGRAMS[name]
     inputs = random_inputs(program, np.random.default_rng(1))

@@ -216,6 +216,7 @@ MIXED: dict[str, Callable[[], Program]] = {
 @needs_compiler
 @pytest.mark.parametrize("name", MIXED)
 @draws(1, 2)
+@pytest.mark.alike(2)
 def test_programs_of_several_phases(name: str, count: int) -> None:
     program = MIXED[name]()
     check(program, drawn(program, 3, 1, count), modes=(0, 9, 15))

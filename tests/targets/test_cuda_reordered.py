@@ -64,6 +64,7 @@ def schedules(program: Program, count: int) -> list[Schedule]:
     gated(),
 ], ids=["heads", "causal, shared keys", "two panels", "odd sixteens", "i8"])  # fmt: skip
 @draws(2, 6)
+@pytest.mark.alike(2)
 def test_weights_of_eight_bits_stay_in_registers(program: Program, count: int) -> None:
     inputs = random_inputs(program, np.random.default_rng(1))
     bounds = bounds_of(program, inputs)

@@ -215,6 +215,7 @@ FEW = 8  # processors, so that small programs have parts for all of them
     "make", [pytest.param(p, marks=[pytest.mark.long] * (p in SLOW)) for p in PROGRAMS]
 )
 @draws(1, 9)
+@pytest.mark.alike(2)
 def test_every_residence_is_right(make: Any, count: int) -> None:
     program = make()
     inputs = random_inputs(program, np.random.default_rng(1))

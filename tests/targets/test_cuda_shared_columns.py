@@ -90,6 +90,7 @@ def lowered(program: Program, values: dict[str, Value], residence: str) -> Kerne
 @needs_compiler
 @pytest.mark.parametrize("order", ["straight", "outer:1"])
 @draws(1, 3)
+@pytest.mark.alike(2)
 def test_groups_share_the_columns_of_values(order: str, count: int) -> None:
     program = latent(sk=136)  # two whole blocks and a part of one, or of a single one
     kernel, space = chain(program, WIDE)

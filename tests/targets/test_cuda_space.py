@@ -21,6 +21,7 @@ from tests.targets.cuda_cases import BACKEND, HARDWARE, NAMES, SMALL, built, dra
 
 @pytest.mark.parametrize(("name", "arguments"), few_rows(SMALL, range(0, len(SMALL) - 1, 2), NAMES))
 @draws(6, 12)
+@pytest.mark.alike(2)
 def test_legal_schedules_lower(name: str, arguments: dict[str, Any], count: int) -> None:
     program = built(name, arguments)
     for schedule in drawn(program, 1, count, count):
@@ -74,6 +75,7 @@ CAUSAL: dict[str, Any] = {"b": 2, "heads": 8, "sq": 1024, "d": 128, "causal": Tr
 
 
 @pytest.mark.parametrize(("name", "arguments"), SMALL[::3], ids=NAMES[::3])
+@pytest.mark.alike(2)
 def test_schedules_round_trip(name: str, arguments: dict[str, Any]) -> None:
     space = BACKEND.space(built(name, arguments), HARDWARE)
     for row in space.sample(np.random.default_rng(4), 10):
@@ -147,6 +149,7 @@ def unheard(name: str, arguments: dict[str, Any], engine: str) -> dict[str, floa
         ("attention", CAUSAL | {"b": 16, "dtype": "bf16"}, "wgmma"),
     ], (0, 1, 2, 3, 5)),
 )  # fmt: skip
+@pytest.mark.alike(2)
 def test_no_decision_is_without_effect(name: str, arguments: dict[str, Any], engine: str) -> None:
     found = unheard(name, arguments, engine)
     assert not {decision: share for decision, share in found.items() if share > 0.6}

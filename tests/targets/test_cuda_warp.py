@@ -62,6 +62,7 @@ def drawn(program: Program, seed: int, count: int) -> list[Schedule]:
 @needs_compiler
 @pytest.mark.parametrize("number", few(range(len(CASES)), (0, 1, 2, 3, 6, 7), IDS))
 @draws(1, 2)
+@pytest.mark.alike(2)
 def test_drawn_kernels_mean_their_program(number: int, count: int) -> None:
     program = built(*CASES[number])
     inputs = random_inputs(program, np.random.default_rng(number))

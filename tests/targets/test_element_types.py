@@ -58,6 +58,7 @@ def built(name: str, arguments: dict[str, Any]) -> Program:
 
 @pytest.mark.parametrize(("name", "arguments"), CASES, ids=IDS)
 @draws(1, 3)
+@pytest.mark.alike(2)
 def test_drawn_schedules_are_right(
     name: str, arguments: dict[str, Any], cache: Path, count: int
 ) -> None:

@@ -69,6 +69,7 @@ def indexed(g: Graph) -> Tile:
 
 
 @pytest.mark.parametrize("write", [operand, epilogue, folded, scores, masked, indexed])
+@pytest.mark.alike(2)
 def test_what_is_shared_is_looked_at_once(write: Callable[[Graph], Tile]) -> None:
     g = Graph(write.__name__)
     g.output("Y", write(g))

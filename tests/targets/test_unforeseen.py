@@ -77,6 +77,7 @@ def lowered(
         [f"{name}-{machine}" for name, machine in product(NAMES, MACHINES)],
     ),
 )
+@pytest.mark.alike(2)
 def test_what_is_legal_lowers(number: int, machine: str) -> None:
     (one, arguments), (backend, hardware) = SMALL[number], MACHINES[machine]
     program = one.build(**arguments)
@@ -256,6 +257,7 @@ def test_a_raw_tile_of_two_operands_is_copied_once() -> None:
 
 
 @pytest.mark.parametrize("room", [4 << 10, 12 << 10, 40 << 10])
+@pytest.mark.alike(3)
 def test_an_engine_is_offered_with_a_legal_schedule_or_not_at_all(room: int) -> None:
     facts = tuple((n, room if n == "shared_bytes" else v) for n, v in HOPPER.facts)
     small = replace(HOPPER, facts=facts)

@@ -82,6 +82,7 @@ def wrong(program: Program, inputs: Inputs, found: Inputs) -> list[str]:
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.alike(2)
 def test_on_the_cpu(dtype: str, code_cache: Path) -> None:
     program, inputs = whole(dtype)
     older = tuple(one for one in HOST.isa if not one.startswith(("avx512", "amx")))
