@@ -27,6 +27,8 @@ Terms = tuple[tuple[str, int], ...]
 Reads = tuple[tuple[int, int], ...]
 Key = tuple[Terms, Reads]
 _READ = "i32"  # the type of whole numbers that conditions may read
+_LARGEST = 1 << 10  # number that what is read is multiplied by, lest bounds of kernels overflow
+_FARTHEST = 1 << 30  # sum of coordinates, each times its coefficient
 MOST_READ = 16  # of them, that one bound of a kernel is made of
 
 
@@ -289,7 +291,8 @@ class _Affine:
 
 def _bound(program: Program, low: int, high: int, gap: int, whole: bool = False) -> list[Condition]:
     """low + gap <= high, between whole numbers. Below the smaller of two is below both, above the
-    larger above both: what is known of that, or with `whole` all of it or nothing."""
+    larger above both: what is known of that, or with `whole` all of it or nothing. A quotient is
+    less than one below what is divided; so much more may hold, or with `whole` less."""
     for side, function in ((low, "max"), (high, "min")):
         if program.nodes[side].op == Map(function):
             both = [
@@ -297,13 +300,37 @@ def _bound(program: Program, low: int, high: int, gap: int, whole: bool = False)
                 for arg in program.nodes[side].args
             ]
             return [] if whole and not all(both) else [one for part in both for one in part]
-    left, right = _affine(program, low), _affine(program, high)
+    left, right = _divided(program, low), _divided(program, high)
     if left is None or right is None:
         return []
-    apart = right.plus(left.times(-1))
+    (left_of, left_by), (right_of, right_by) = left, right
+    common = math.lcm(left_by, right_by)
+    below, above = common // left_by, common // right_by
+    apart = right_of.times(above).plus(left_of.times(-below))
+    rest = -(right_by - 1) * above if whole else (left_by - 1) * below
     terms = tuple(sorted((a, c) for a, c in apart.terms.items() if c))
     reads = tuple(sorted((n, c) for n, c in apart.reads.items() if c))
-    return [Condition(terms, apart.constant - gap, reads)]
+    size = sum(abs(c) * program.axes[axis] for axis, c in terms)
+    if common > 1 and (size >= _FARTHEST or any(abs(c) > _LARGEST for _, c in reads)):
+        return []
+    return [Condition(terms, apart.constant + rest - gap * common, reads)]
+
+
+def _divided(program: Program, position: int) -> tuple[_Affine, int] | None:
+    """A whole-numbered expression, or what it is the quotient of, and by which number."""
+    node = program.nodes[position]
+    if isinstance(node.op, Cast) and node.dtype == "i32":
+        return _divided(program, node.args[0])
+    plain = _affine(program, position)
+    if plain is not None:
+        return plain, 1
+    if not isinstance(node.op, Map) or node.op.function not in ("floordiv", "shr"):
+        return None
+    of, by = _affine(program, node.args[0]), program.nodes[node.args[1]].op
+    if of is None or not isinstance(by, Constant) or node.dtype != "i32":
+        return None
+    number = int(by.value) if node.op.function == "floordiv" else 1 << max(0, int(by.value))
+    return (of, number) if 0 < number < _FARTHEST else None
 
 
 def _affine(program: Program, position: int) -> _Affine | None:

@@ -42,9 +42,6 @@ class _Change:
     moved: float = 0.0
     scaled: float = 0.0
 
-    def negative(self) -> _Change:
-        return _Change(-self.moved, -self.scaled)
-
 
 _NONE = _Change()
 

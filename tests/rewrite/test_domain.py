@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ir import Axis, Graph, Program, Tile, apply, contract, exp, maximum, minimum, reduce, where
 from ir.oracle import evaluate, random_inputs
@@ -103,6 +106,18 @@ CASES: dict[str, tuple[Body, set[Condition]]] = {
         lambda g, x, q, k: reduce("sum", where(k * 2 <= g.iota(q), x, 0.0), k),
         {Condition((("k", -2), ("q", 1)), 0)},
     ),
+    "blocks": (
+        lambda g, x, q, k: reduce("sum", where(g.iota(k) // 4 <= g.iota(q) // 4, x, 0.0), k),
+        {Condition((("k", -1), ("q", 1)), 3)},
+    ),
+    "blocks before": (
+        lambda g, x, q, k: reduce("sum", where(g.iota(k) >> 1 < g.iota(q) // 2, x, 0.0), k),
+        {Condition((("k", -1), ("q", 1)), -1)},
+    ),
+    "blocks of two sizes": (
+        lambda g, x, q, k: reduce("sum", where(g.iota(k) // 2 <= g.iota(q) // 3, x, 0.0), k),
+        {Condition((("k", -3), ("q", 2)), 3)},
+    ),
 }  # fmt: skip
 
 
@@ -174,6 +189,44 @@ def test_what_is_read_as_a_fraction_is_no_bound() -> None:
         return g.input("n", (q,), "f32")
 
     assert live_range(lengths_of(read), "k") == ()
+
+
+@given(
+    st.tuples(st.integers(1, 5), st.integers(1, 5)), st.integers(-3, 3),
+    st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from([1, 2])), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_quotients_are_bounded_from_both_sides(
+    by: tuple[int, int], shift: int, times: tuple[int, int], less: bool, holds: bool
+) -> None:
+    """Where quotients compare so, all bounds hold; where those that suffice do, they compare so."""
+    graph = Graph("masked")
+    q, k = graph.axes(q=13, k=17)
+    left = (graph.iota(k) * times[0] + shift) // by[0]
+    right = (graph.iota(q) * times[1]) // by[1]
+    test = left < right if less else left <= right
+    x = graph.input("x", (q, k), "f32")
+    graph.output("out", reduce("sum", where(test if holds else ~test, x, 0.0), over=k))
+    program = graph.program()
+    qs, ks = np.meshgrid(np.arange(13), np.arange(17), indexing="ij")
+    one, other = (ks * times[0] + shift) // by[0], qs * times[1] // by[1]
+    there = (one < other if less else one <= other) == holds
+
+    def all_of(conditions: Sequence[Condition]) -> NDArray[np.bool_]:
+        inside: NDArray[np.bool_] = np.ones((13, 17), dtype=bool)
+        for condition in conditions:
+            terms = dict(condition.terms)
+            inside &= terms.get("k", 0) * ks + terms.get("q", 0) * qs + condition.constant >= 0
+        return inside
+
+    assert not (there & ~all_of(live_range(program, "k"))).any()
+    compared = next(
+        position
+        for position, node in enumerate(program.nodes)
+        if getattr(node.op, "function", "") == ("lt" if less else "le")
+    )
+    enough = sufficient(program, compared)
+    assert enough is not None
+    assert not (all_of(enough) & (there != holds)).any()
 
 
 def test_a_bound_that_is_partly_known_is_not_sufficient() -> None:

@@ -24,6 +24,7 @@ from ir.targets.cuda.text.writer import Writer
 NAME = "deal"
 AS_THEY_COME = 0
 TOGETHER = (1, 4, 16, 64)
+_COUNTED = 1 << 17  # tiles that are counted one by one
 
 
 def growth(program: Program, roles: Roles) -> int:
@@ -57,6 +58,8 @@ def busiest(steps: int, others: int, batches: int, together: int, blocks: int) -
     """How many tiles of mean length the busiest of `blocks` has, of which each has every so
     many-th: the last row axis has `steps` tiles of 1, 2, .. length, for each of which there are
     `others` in a batch."""
+    if steps * others * batches > _COUNTED:  # of so many, each block has about as much
+        return steps * others * batches / blocks
     lengths = np.arange(steps, 0, -1) if together else np.arange(1, steps + 1)
     each, found = max(1, together), list[NDArray[np.int64]]()
     for count in (each, batches % each):

@@ -25,6 +25,7 @@ NAME = "scheduler"
 STATIC, DYNAMIC = "static", "dynamic"
 COUNTER = "drawn"  # of a kernel: numbers that were drawn
 SLOTS = 2
+MOST = 1 << 29  # tiles, whose number shares a word with two bits
 BYTES = SLOTS * 24  # of shared memory: two barriers and a word for each slot
 
 

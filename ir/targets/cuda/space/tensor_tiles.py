@@ -88,7 +88,8 @@ class TensorTiles(TensorLayouts):
         tiles = self._tile_count(columns, self.roles.batch)
         for axes in (self.roles.rows, () if self.roles.inner else self.roles.columns):
             tiles = tiles * self._tile_count(columns, axes)
-        passed = self._waits_for_its_next_tile(columns, tiles) & (self.parts(columns) == 1)
+        passed = self._waits_for_its_next_tile(columns, tiles) & (tiles < drawing.MOST)
+        passed &= self.parts(columns) == 1
         passed &= self._is(columns, "cluster", "1x1") & ~self._is(columns, "partition", "whole")
         if self.name(stream_k.NAME) in columns:
             passed &= columns.is_(self.name(stream_k.NAME), stream_k.NONE)
