@@ -105,6 +105,7 @@ def edited(source: str, edits: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("name", GEMM_BUGS)
+@pytest.mark.alike(2)
 def test_a_seeded_bug_is_caught(name: str) -> None:
     edits, words, modes = GEMM_BUGS[name]
     source, plan = edited(kernels.gemm(*SIZES), edits), kernels.gemm_plan(*SIZES)

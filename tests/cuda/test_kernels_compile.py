@@ -25,6 +25,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.alike(2)
 def test_it_compiles_for_the_device(name: str) -> None:
     nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="no cuda.bindings")
     text = prelude_text(TEXTS[name]) + TEXTS[name]

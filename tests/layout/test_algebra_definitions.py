@@ -67,6 +67,7 @@ def disjoint(own: frozenset[int], rest: frozenset[int], size: int) -> bool:
 
 
 @pytest.mark.parametrize("size", few([1, 2, 3, 5, 6], (0, 1, 2, 4)))
+@pytest.mark.alike(2)
 def test_no_complement_is_missed(size: int) -> None:
     every = [offsets(rest) for rest in ascending()]
     for layout in small():

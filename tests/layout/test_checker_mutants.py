@@ -74,6 +74,7 @@ def exchanged(text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.alike(2)
 def test_exchanged_strides_are_found(name: str) -> None:
     program = PROGRAMS[name]
     plain = as_data(synthesise(program, limit=1)[0])

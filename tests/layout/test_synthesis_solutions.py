@@ -260,6 +260,7 @@ def drawn(seed: int) -> TileProgram:
 
 
 @pytest.mark.parametrize("seed", range(24))
+@pytest.mark.alike(2)
 def test_random_spreads_convert_rightly(seed: int) -> None:
     program = drawn(seed)
     for solution in synthesise(program, limit=2):

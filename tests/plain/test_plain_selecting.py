@@ -88,6 +88,7 @@ def short_chunks() -> Iterator[None]:
     ("extent", "ranks", "pieces"),
     [(17, 1, 1), (40, 3, 1), (64, 5, 1), (67, 5, 3), (131, 20, 1), (131, 20, 3)],
 )
+@pytest.mark.alike(2)
 def test_long_axes_go_by_in_chunks(extent: int, ranks: int, pieces: int, order: str) -> None:
     """However they come: all of them good enough, or none."""
     for dtype, least in (("f32", False), ("i32", True)):

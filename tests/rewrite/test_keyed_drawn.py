@@ -57,6 +57,7 @@ def _folds(program: Program) -> int:
 @pytest.mark.parametrize(("dtype", "kind"), by_turns(DTYPES, ENDS))
 @settings(max_examples=20)
 @given(data=st.data(), columns=st.integers(1, 9))
+@pytest.mark.alike(2)
 def test_places_and_values_of_any_bits(
     kind: str, dtype: str, data: st.DataObject, columns: int
 ) -> None:

@@ -95,6 +95,7 @@ CASES = [(size, None) for size in SIZES] + [(1.0, kind) for kind in KINDS]
 
 
 @pytest.mark.parametrize("number", range(len(OPERATORS)), ids=NAMES)
+@pytest.mark.alike(2)
 def test_operators(number: int) -> None:
     program, keep = small(number), OPERATORS[number][2]
     ways = rewritten(program)

@@ -81,6 +81,7 @@ def whole(program: Program, seed: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", sorted(BY_NAME))
 @settings(max_examples=35, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 99))
+@pytest.mark.alike(2)
 def test_both_sides_are_equal(name: str, data: st.DataObject, seed: int) -> None:
     rule = BY_NAME[name]
     program = drawn(rule, data)

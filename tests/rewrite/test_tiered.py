@@ -123,6 +123,7 @@ def test_products_have_their_first_few_before_they_are_stored() -> None:
 @needs_compiler
 @pytest.mark.parametrize("residence", ["usual", "sums-stored"])
 @pytest.mark.parametrize("build", [nearest, words], ids=["nearest", "words"])
+@pytest.mark.alike(2)
 def test_their_kernels_are_right(build: Callable[[], Program], residence: str) -> None:
     program = build()
     assert form_problems(program, tiered(program), residence) == []

@@ -303,6 +303,7 @@ def test_an_exported_kernel_works_alone(tmp_path: Path) -> None:
         (("v16f32", "load_v16f32"), "(const float *v16f32_, float *load_v16f32_)"),
     ],
 )
+@pytest.mark.alike(2)
 def test_operands_of_any_name_have_an_entry(
     names: tuple[str, str], signature: str, tmp_path: Path
 ) -> None:

@@ -111,6 +111,7 @@ SPLITS: tuple[tuple[str, dict[str, object], str], ...] = (
 
 
 @pytest.mark.parametrize(("spec", "arguments", "choice"), SPLITS, ids=lambda value: str(value)[:40])
+@pytest.mark.alike(2)
 def test_split_reductions_are_right(
     spec: str, arguments: dict[str, object], choice: str, cache: Path
 ) -> None:

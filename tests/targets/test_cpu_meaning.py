@@ -39,6 +39,7 @@ def _near(space: Space) -> Matrix:
 
 
 @pytest.mark.parametrize(("operator", "arguments", "hardware"), CASES)
+@pytest.mark.alike(2)
 def test_schedules_of_one_meaning_lower_to_one_kernel(
     operator: str, arguments: dict[str, Any], hardware: Hardware
 ) -> None:

@@ -85,6 +85,7 @@ def worker(code_cache: Path) -> Iterator[Worker]:
 
 
 @pytest.mark.parametrize(("number", "threads"), by_turns(range(len(CASES)), [1, 2]))
+@pytest.mark.alike(2)
 def test_drawn_schedules_are_right(number: int, threads: int, worker: Worker) -> None:
     program = built(*CASES[number])
     inputs = random_inputs(program, np.random.default_rng(0))

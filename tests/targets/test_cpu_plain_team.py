@@ -110,6 +110,7 @@ def team_of(schedule: Schedule) -> int:
 
 
 @pytest.mark.parametrize(("make", "threads"), by_turns(PROGRAMS, [2, 5]))
+@pytest.mark.alike(2)
 def test_threads_together_give_what_one_gives(
     make: Callable[[], Program], threads: int, code_cache: Path
 ) -> None:
@@ -123,6 +124,7 @@ def test_threads_together_give_what_one_gives(
 @pytest.mark.parametrize(
     "extent", few([1, 2, 3, 15, 16, 17, 18, 19, 33, 34, 35, 63, 67], (0, 2, 4, 5, 10, 12))
 )
+@pytest.mark.alike(2)
 def test_rows_of_any_length_are_whole(extent: int, code_cache: Path) -> None:
     """Vectors away from the edges, a few lanes, and elements one by one."""
     for program in (cube(3, 2, extent), shortest(extent), cells(3, extent), balanced(7, extent)):

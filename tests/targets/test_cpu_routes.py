@@ -156,6 +156,7 @@ def right(program: Program, space: Space, count: int, worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.alike(2)
 def test_every_route_is_right(name: str, worker: Worker) -> None:
     program = PROGRAMS[name]
     space = BACKEND.space(program, MACHINE)

@@ -69,6 +69,7 @@ def test_weights_agree_whatever_the_lanes_run_along(lane: str, cache: Path) -> N
 @pytest.mark.parametrize(
     ("left", "right"), [("u8", "i8"), ("i8", "u8"), ("u8", "u8"), ("i8", "i8")]
 )
+@pytest.mark.alike(2)
 def test_bytes_of_any_signs_multiply(left: str, right: str, cache: Path) -> None:
     """By every instruction that the host has for them, with lanes along either side."""
     program = mixed_types.bytes_product.build(m=65, n=80, k=200, left=left, right=right)
@@ -87,6 +88,7 @@ def test_bytes_of_any_signs_multiply(left: str, right: str, cache: Path) -> None
 
 @pytest.mark.parametrize("micro", ["rows", "lanes"])
 @pytest.mark.parametrize("k", [7, 64, 200])
+@pytest.mark.alike(2)
 def test_signed_bytes_multiply_where_one_side_is_taken_as_unsigned(
     k: int, micro: str, cache: Path
 ) -> None:

@@ -60,6 +60,7 @@ def test_hidden_rows_that_are_an_output_are_computed_once() -> None:
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("name", ["twice", "gated", "kept"])
 @draws(2, 3)
+@pytest.mark.alike(2)
 def test_they_mean_the_program(name: str, count: int) -> None:
     program = _two_layers(ACTIVATIONS.get(name, ACTIVATIONS["silu"]), name == "kept")
     inputs = random_inputs(program, np.random.default_rng(1))

@@ -38,6 +38,7 @@ def shared(first: bool, second: bool) -> Program:
 @pytest.mark.parametrize(
     "raster", few(["rows", "columns", "rows4", "columns4", "patch8x8"], (1, 2, 4))
 )
+@pytest.mark.alike(2)
 def test_every_tile_of_every_batch_is_there(raster: str) -> None:
     program = built("ragged_block_matmul", GROUPED)
     inputs = random_inputs(program, np.random.default_rng(1))

@@ -41,6 +41,7 @@ CASES = [
 
 @needs_compiler
 @pytest.mark.parametrize(("name", "extents"), CASES, ids=str)
+@pytest.mark.alike(2)
 def test_butterflies_in_blocks(name: str, extents: dict[str, Any]) -> None:
     program = load_operator(name).build(**extents)
     inputs = random_inputs(program, np.random.default_rng(1))

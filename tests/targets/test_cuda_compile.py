@@ -95,6 +95,7 @@ def test_no_seed_serialises_its_products(name: str, arguments: dict[str, Any], c
 @pytest.mark.parametrize("count", [1, LONG])
 @pytest.mark.parametrize("changed", [{}, {"ta": True}, {"tb": False}, {"dtype": "f16"},
                                      {"dtype": "i8"}, {"dtype": "tf32"}], ids=str)  # fmt: skip
+@pytest.mark.alike(2)
 def test_no_seed_of_a_product_spills(changed: dict[str, Any], count: int) -> None:
     with ThreadPoolExecutor(2) as pool:
         for _, found in pool.map(compiled, seeds("matmul", BIG | changed, count)):
@@ -120,6 +121,7 @@ def test_the_first_seeds_neither_spill_nor_serialise(name: str, arguments: dict[
      *(pytest.param(*given, marks=pytest.mark.long) for given in (
          ("last", "i8"), ("atomics", "i8"), ("turnstile", "bf16"), ("cluster", "bf16")))],
 )  # fmt: skip
+@pytest.mark.alike(2)
 def test_parts_of_a_sum_neither_spill_nor_serialise(merge: str, dtype: str, count: int) -> None:
     program = built("matmul", {"m": 256, "n": 512, "k": 8192, "dtype": dtype, "tb": True})
     space = space_of(program, "wgmma").pin(merge=merge)
@@ -215,6 +217,7 @@ def test_attention_takes_its_second_operand_from_registers() -> None:
         (1, 2, 3, 4),
     ),
 )
+@pytest.mark.alike(2)
 def test_every_type_has_its_tensor_unit(name: str, arguments: dict[str, Any], opcode: str) -> None:
     """And registers move from the producer to the consumers."""
     code, _ = compiled(seeds(name, arguments, 1)[0])

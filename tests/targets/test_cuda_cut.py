@@ -44,6 +44,7 @@ KINDS: tuple[tuple[str, dict[str, Any], tuple[str, ...]], ...] = (
 
 
 @pytest.mark.parametrize(("name", "arguments", "kinds"), KINDS)
+@pytest.mark.alike(2)
 def test_which_kernels_a_program_has(
     name: str, arguments: dict[str, Any], kinds: tuple[str, ...]
 ) -> None:

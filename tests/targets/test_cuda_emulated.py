@@ -77,6 +77,7 @@ _CHOICES: tuple[dict[str, Any], ...] = (
 @pytest.mark.parametrize(
     "pins", few(_CHOICES, (0, 2, 3, 4, 5, 7, 8, 9, 11, 12, 14, 16, 17)), ids=str
 )
+@pytest.mark.alike(2)
 def test_every_choice_of_a_product(pins: dict[str, Any]) -> None:
     depth = 1024 if any("split" in name for name in pins) else 512  # a short sum is not split
     program = built("matmul", {"m": 200, "n": 264, "k": depth, "dtype": "bf16", "tb": True})

@@ -47,6 +47,7 @@ def lowered(program: Program, **changed: Any) -> Kernel:
 
 @needs_compiler
 @pytest.mark.parametrize("changed", CASES, ids=str)
+@pytest.mark.alike(2)
 def test_sums_are_right_whatever_comes_first(changed: dict[str, Any]) -> None:
     """Tiles that end inside the matrix, one or several to a block, in clusters of 2 to 8."""
     program = built("matmul", FEW_ROWS)
@@ -138,6 +139,7 @@ BUGS: dict[str, tuple[dict[str, Any], str]] = {
 
 @needs_compiler
 @pytest.mark.parametrize("name", BUGS)
+@pytest.mark.alike(2)
 def test_a_seeded_mistake_is_caught(name: str) -> None:
     changed, taken = BUGS[name]
     program = built("matmul", FEW_ROWS)

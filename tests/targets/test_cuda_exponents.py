@@ -197,6 +197,7 @@ def wholly_masked(g: Graph, q: int, k: int, d: int, number: float, loaded: bool)
     ("number", "loaded"), by_turns([-1e9, -1e30, -3.4028234663852886e38], [False, True])
 )
 @draws(2, 4)
+@pytest.mark.alike(2)
 def test_rows_that_are_wholly_masked_have_a_mean(number: float, loaded: bool, count: int) -> None:
     program = wholly_masked.build(q=32, k=136, d=32, number=number, loaded=loaded)
     inputs = random_inputs(program, np.random.default_rng(3))

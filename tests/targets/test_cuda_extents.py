@@ -77,6 +77,7 @@ PROGRAMS = tuple(drawn_programs(60))
 
 @needs_compiler
 @pytest.mark.parametrize("number", few(range(len(PROGRAMS)), range(14)))
+@pytest.mark.alike(2)
 def test_drawn_extents(number: int) -> None:
     name, arguments = PROGRAMS[number]
     check(name, arguments, number)

@@ -72,6 +72,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("name", PROGRAMS)
 @draws(1, 3)
+@pytest.mark.alike(2)
 def test_one_kernel_folds_its_products(name: str, count: int) -> None:
     program = PROGRAMS[name]()
     space = BACKEND.space(program, HARDWARE)

@@ -157,6 +157,7 @@ def drawn_plans(number: int) -> list[Plan]:
 
 
 @pytest.mark.parametrize("number", few(range(len(SMALL)), (0, 2, 6, 8, 10, 18, 20, 21), NAMES))
+@pytest.mark.alike(2)
 def test_frames_of_drawn_plans_are_wgmma_accumulators(number: int) -> None:
     """Register r of a thread holds what register r of the instruction's fragment holds."""
     for plan in drawn_plans(number):

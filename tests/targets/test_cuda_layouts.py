@@ -92,6 +92,7 @@ def test_another_solution_is_another_kernel_and_as_right(
 
 
 @pytest.mark.parametrize(("name", "arguments"), PROGRAMS)
+@pytest.mark.alike(2)
 def test_the_closed_form_counts_the_layouts(name: str, arguments: dict[str, Any]) -> None:
     """A number is legal where there are so many, and each is a kernel of its own."""
     program = built(name, arguments)

@@ -52,6 +52,7 @@ def _written(program: Program) -> list[str]:
     ("fill", "dtype"), [(None, "i32"), (None, "i64"), (0.0, "i64"), (0.0, "i16")]
 )
 @draws(2, 4)
+@pytest.mark.alike(2)
 def test_indices_choose_matrices_those_beyond_the_tensor_too(
     fill: float | None, dtype: str, count: int
 ) -> None:
@@ -178,6 +179,7 @@ def test_a_block_has_several_lines_of_a_picture() -> None:
 
 @pytest.mark.parametrize(("name", "sizes"), CACHES)
 @draws(1, 2)
+@pytest.mark.alike(2)
 def test_kernels_mean_their_program_behind_every_pass(
     name: str, sizes: dict[str, int], count: int
 ) -> None:

@@ -87,6 +87,7 @@ PINS: tuple[tuple[tuple[str, dict[str, Any]], dict[str, Value]], ...] = (
 @needs_compiler
 @pytest.mark.parametrize(("case", "pins"), PINS, ids=str)
 @draws(2, 3)
+@pytest.mark.alike(2)
 def test_every_choice_means_its_program(
     case: tuple[str, dict[str, Any]], pins: dict[str, Value], count: int
 ) -> None:

@@ -49,6 +49,7 @@ def lowered(program: Program, **changed: Any) -> Kernel:
 @pytest.mark.parametrize(
     ("merge", "arguments"), by_turns(["last", "atomics", "turnstile"], [{}, {"out": "f32"}])
 )
+@pytest.mark.alike(2)
 def test_sums_are_right_whatever_comes_first(merge: str, arguments: dict[str, Any]) -> None:
     """20 tiles in 2 to 4 parts on 18 processors: more than one wave, some with holes."""
     program = built("matmul", PLAIN | arguments)
@@ -116,6 +117,7 @@ BUGS: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @needs_compiler
 @pytest.mark.parametrize("name", BUGS)
+@pytest.mark.alike(2)
 def test_a_seeded_mistake_is_caught(name: str) -> None:
     changed, old, new = BUGS[name]
     program = built("matmul", PLAIN)

@@ -41,6 +41,7 @@ def test_they_are_one_kernel_on_wgmma(types: tuple[str, str]) -> None:
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("types", TYPES)
 @draws(1, 3)
+@pytest.mark.alike(2)
 def test_drawn_kernels_are_right(types: tuple[str, str], count: int) -> None:
     program = chained.build(h=1, s=80, d=32, scores=types[0], values=types[1])
     rng = np.random.default_rng(5)

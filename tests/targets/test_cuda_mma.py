@@ -64,6 +64,7 @@ BIG: dict[str, Any] = {"m": 4096, "n": 4096, "k": 4096, "dtype": "bf16", "tb": T
     "number", few(range(len(CASES)), (0, 2, 4, 5, 6, 7, 9, 11, 12, 13, 14, 15, 16), IDS)
 )
 @draws(1, 2)
+@pytest.mark.alike(2)
 def test_drawn_kernels_mean_their_program(number: int, count: int) -> None:
     name, arguments = CASES[number]
     program = built(name, arguments)
@@ -234,6 +235,7 @@ def test_a_decision_of_another_engine_cannot_be_pinned() -> None:
 
 @pytest.mark.parametrize(("number", "card"), by_turns(range(len(CASES) - 1), ("a100", "h200")))
 @draws(3, 6)
+@pytest.mark.alike(2)
 def test_legal_schedules_lower(card: str, number: int, count: int) -> None:
     hardware = known_hardware(card)
     program = built(*CASES[number])

@@ -25,6 +25,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("name", "engine"), by_turns(CASES, ["wgmma", "mma"]))
+@pytest.mark.alike(2)
 def test_products_of_parts_are_as_exact_as_wide_ones(name: str, engine: str) -> None:
     program = built(*CASES[name])
     found = narrowed(program)

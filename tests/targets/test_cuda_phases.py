@@ -84,6 +84,7 @@ FOLDS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     ("number", "keep"),
     few_rows(product(range(len(FOLDS)), (False, True)), (0, 2, 5, 7, 8, 10, 13, 15)),
 )
+@pytest.mark.alike(2)
 def test_folds_of_threads_and_of_blocks(number: int, keep: bool) -> None:
     merge, dtypes = FOLDS[number]
     shape = [(3, 1009), (2, 131), (5, 600)][number % 3]
@@ -262,6 +263,7 @@ def test_what_is_cut_in_two_phases_has_two_places() -> None:
 
 
 @pytest.mark.parametrize("name", few(["gathered", "shifted", "sum", "least", "decayed"], (0, 3, 4)))
+@pytest.mark.alike(2)
 def test_texts_compile(name: str) -> None:
     try:
         nvrtc.version()

@@ -193,6 +193,7 @@ def test_what_goes_to_many_places_is_put_in_order_first() -> None:
         ["f32", "f64", "i64"],
     ),
 )
+@pytest.mark.alike(2)
 def test_pieces_compile(pins: dict[str, Any], dtype: str) -> None:
     try:
         nvrtc.version()
@@ -262,6 +263,7 @@ TOPS: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
 
 @needs_compiler
 @pytest.mark.parametrize(("arguments", "ways"), TOPS, ids=lambda value: str(value)[:60])
+@pytest.mark.alike(2)
 def test_rows_that_blocks_search(
     arguments: dict[str, Any], ways: tuple[dict[str, Any], ...]
 ) -> None:

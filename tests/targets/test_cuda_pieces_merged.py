@@ -85,6 +85,7 @@ def odd_rows() -> Program:
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++)")
 @pytest.mark.parametrize("make", [drafts, pairs, energy, odd_cache, odd_vocabulary, odd_rows])
 @draws(1, 9)
+@pytest.mark.alike(2)
 def test_parts_are_merged_once(make: Any, count: int) -> None:
     program = make()
     inputs = random_inputs(program, np.random.default_rng(1))

@@ -101,6 +101,7 @@ def meetings(program: Program) -> int:
 
 @needs_compiler
 @pytest.mark.parametrize("make", PROGRAMS)
+@pytest.mark.alike(2)
 def test_steps_are_right_by_blocks_alone_and_by_teams(make: Callable[[], Program]) -> None:
     program = make()
     check(program, ways(program, *teams(program)))

@@ -65,6 +65,7 @@ NAMES = [f"{n}-{name}" for n, (name, _) in enumerate(COMPUTED)]
 @pytest.mark.parametrize(
     "number", few(range(len(COMPUTED)), (0, 1, 2, 4, 5, 6, 8, 10, 11, 12), NAMES)
 )
+@pytest.mark.alike(2)
 def test_computed_operands_mean_their_program(number: int) -> None:
     """A seed and drawn schedules, in orders that turn from one to the next."""
     name, arguments = COMPUTED[number]
@@ -95,6 +96,7 @@ PLAIN: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
 @emulated
 @pytest.mark.parametrize(("name", "arguments", "pins"), PLAIN, ids=str)
 @draws(1, 2)
+@pytest.mark.alike(2)
 def test_plain_operands_from_registers(
     name: str, arguments: dict[str, Any], pins: dict[str, Any], count: int
 ) -> None:
@@ -195,6 +197,7 @@ LARGE: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
 @pytest.mark.parametrize(("name", "arguments"), LARGE)
+@pytest.mark.alike(2)
 def test_seeds_neither_spill_nor_serialise(name: str, arguments: dict[str, Any]) -> None:
     program = quantised(name, **arguments)
     space = BACKEND.space(program, HARDWARE).pin(engine=RS)

@@ -112,6 +112,7 @@ CASES = {
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++)")
 @pytest.mark.parametrize("name", CASES)
 @draws(1, 4)
+@pytest.mark.alike(2)
 def test_few_kernels_that_mean_their_program(name: str, count: int) -> None:
     program, most = CASES[name]
     counts = {

@@ -71,6 +71,7 @@ def test_rows_of_an_output_beside_it_are_no_kernel_of_their_own() -> None:
     "program", [_low_rank(), _two_parts(), built("attention_lse", LSE)], ids=lambda p: p.name
 )
 @draws(2, 4)
+@pytest.mark.alike(2)
 def test_they_mean_the_program(program: Program, count: int) -> None:
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted = bounds_of(program, inputs)

@@ -32,6 +32,7 @@ def test_legal_schedules_lower(name: str, arguments: dict[str, Any], count: int)
 
 
 @pytest.mark.parametrize(("name", "arguments"), few_rows(SMALL, range(0, len(SMALL) - 1, 2), NAMES))
+@pytest.mark.alike(2)
 def test_seeds_are_legal_and_several(name: str, arguments: dict[str, Any]) -> None:
     space = BACKEND.space(built(name, arguments), HARDWARE)
     rows = space.seed_rows(np.random.default_rng(0))

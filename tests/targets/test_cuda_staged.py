@@ -41,6 +41,7 @@ def staged(program: Program) -> list[Schedule]:
 
 @needs_compiler
 @pytest.mark.parametrize("dtype", ["bf16", "f32", "i8"])
+@pytest.mark.alike(2)
 def test_they_mean_the_program(dtype: str) -> None:
     """Turns of all lengths; 72 steps are no whole number of the longest."""
     program = limited(dtype=dtype)

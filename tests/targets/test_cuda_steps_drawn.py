@@ -148,6 +148,7 @@ def _held(kernel: PlainCudaKernel) -> tuple[Held, ...]:
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.alike(2)
 def test_steps_of_every_count_are_right(name: str) -> None:
     program, rng = CASES[name](), np.random.default_rng(len(name))
     counts = [count for count in _kernel(program).whole.step_counts if count > 1]

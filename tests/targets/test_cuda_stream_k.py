@@ -52,6 +52,7 @@ def plan_of(kernel: Kernel) -> dict[str, Any]:
 
 @needs_compiler
 @pytest.mark.parametrize("changed", SHARED, ids=str)
+@pytest.mark.alike(2)
 def test_sums_are_right_whatever_comes_first(changed: dict[str, Any]) -> None:
     program = built("matmul", PLAIN)
     inputs = random_inputs(program, np.random.default_rng(1))
@@ -138,6 +139,7 @@ def is_right(text: str, plan: dict[str, Any], program: Program, modes: tuple[int
 
 @needs_compiler
 @pytest.mark.parametrize("name", BUGS)
+@pytest.mark.alike(2)
 def test_a_seeded_mistake_is_caught(name: str) -> None:
     """Clusters go on side by side, those first that have to wait."""
     program = built("matmul", PLAIN)

@@ -127,6 +127,7 @@ TYPES = ("f32", "bf16", "i8", "f64", "i64", "bool", "u8", "i32")
 
 @needs_compiler
 @pytest.mark.parametrize(("dtype", "backward"), by_turns(TYPES, [False, True]))
+@pytest.mark.alike(2)
 def test_elements_of_every_size(dtype: str, backward: bool) -> None:
     """By words to registers, and by way of shared memory; whole tiles and what is left."""
     for n in (608, 300):
@@ -137,6 +138,7 @@ def test_elements_of_every_size(dtype: str, backward: bool) -> None:
 @pytest.mark.parametrize(
     ("n", "keep"), by_turns([1, 2, 65, 127, 130, 509, 1023, 1026], [False, True])
 )
+@pytest.mark.alike(2)
 def test_rows_of_any_length(n: int, keep: bool) -> None:
     """What does not commute tells every order but that of the axis."""
     merge = "(b0, sub(add(a1, b1), mul(0, a0)))" if keep else "(a0, add(b1, mul(0, a1)))"
@@ -250,6 +252,7 @@ def compiled(program: Program, pins: dict[str, Any]) -> Any:
     ("running_statistics", block(256, 8, 1), 96), ("scan", block(256, 8, 1), 64),
     ("scan", block(256, 4, 0), 64), ("column_scan", {"fold": "thread", "run": 8}, 64),
 ])  # fmt: skip
+@pytest.mark.alike(2)
 def test_nothing_that_is_held_is_spilled(name: str, pins: dict[str, Any], most: int) -> None:
     resources = compiled(load_operator(name).build(m=16384, n=8192), pins)
     assert resources.stack <= 8  # of a division's call

@@ -108,6 +108,7 @@ CASES: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
 
 @emulated
 @pytest.mark.parametrize(("name", "arguments", "pins"), CASES, ids=[name for name, _, _ in CASES])
+@pytest.mark.alike(2)
 def test_overlapped_blocks_mean_their_program(
     name: str, arguments: dict[str, Any], pins: dict[str, Any]
 ) -> None:

@@ -85,6 +85,7 @@ def parameters_of(text: str, name: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("number", few(range(len(SMALL)), range(0, len(SMALL) - 1, 2), NAMES))
+@pytest.mark.alike(2)
 def test_a_text_stands_alone_and_is_named_after_its_program(number: int) -> None:
     program = built(*SMALL[number])
     for kernel in kernels(number):
@@ -103,6 +104,7 @@ def test_a_text_stands_alone_and_is_named_after_its_program(number: int) -> None
 
 
 @pytest.mark.parametrize("number", range(len(SMALL)), ids=NAMES)
+@pytest.mark.alike(2)
 def test_plan_and_signature_say_the_same(number: int) -> None:
     for kernel in kernels(number):
         text, plan = kernel.text("cuda"), json.loads(kernel.text("launch"))

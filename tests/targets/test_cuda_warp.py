@@ -129,6 +129,7 @@ def test_copies_are_waited_for() -> None:
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89"])
 @pytest.mark.parametrize("number", few(range(len(CASES)), (0, 6), IDS))
+@pytest.mark.alike(2)
 def test_machine_code_of_older_cards(number: int, arch: str) -> None:
     """What sm_90 alone has is in no text."""
     try:

@@ -212,6 +212,7 @@ CASES: tuple[Callable[[], Program], ...] = (
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("number", range(len(CASES)))
 @draws(3, 6)
+@pytest.mark.alike(2)
 def test_windowed_kernels_mean_their_program(number: int, count: int) -> None:
     program = CASES[number]()
     rng = np.random.default_rng(number)

@@ -68,6 +68,7 @@ def test_drawn_schedules_are_right(
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("number", range(len(CASES)), ids=IDS)
 @draws(1, 2)
+@pytest.mark.alike(2)
 def test_drawn_kernels_of_cuda_are_right(number: int, count: int) -> None:
     program = built(*CASES[number])
     inputs = random_inputs(program, np.random.default_rng(number))

@@ -104,5 +104,6 @@ def test_on_the_cpu(case: Case) -> None:
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
+@pytest.mark.alike(2)
 def test_on_cuda(case: Case) -> None:
     check_cuda(case)

@@ -89,6 +89,7 @@ def functions(dtype: str) -> tuple[Program, Inputs, Inputs]:
 
 @pytest.mark.parametrize("isa", [HOST.isa, ("avx2",), ()], ids=["all", "avx2", "none"])
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.alike(2)
 def test_functions_of_special_numbers(dtype: str, isa: tuple[str, ...], cache_dir: Path) -> None:
     program, inputs, wanted = functions(dtype)
     if not set(isa) <= set(HOST.isa):
@@ -145,6 +146,7 @@ def test_functions_of_special_numbers_in_c(machine: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("number", range(len(OPERATORS)), ids=NAMES)
+@pytest.mark.alike(2)
 def test_operators_on_the_cpu(number: int, cache_dir: Path) -> None:
     name, arguments, keep = OPERATORS[number]
     program = load_operator(name).build(**arguments)

@@ -160,6 +160,7 @@ def judged(program: Program, inputs: Inputs, found: Inputs) -> list[str]:
 
 
 @pytest.mark.parametrize(("one", "arguments", "engine"), SMALL, ids=NAMES)
+@pytest.mark.alike(2)
 def test_programs_on_the_cpu(
     one: Operator, arguments: dict[str, Any], engine: str, code_cache: Path
 ) -> None:
