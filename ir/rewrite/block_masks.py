@@ -1,11 +1,12 @@
-"""Masks of data as bounds of sums: blocks of points that a mask may leave, or leaves whole.
+"""Masks as bounds of sums: blocks of points that a mask may leave, or leaves whole.
 
 Where a mask compares what is read at a row with what is read at a summed point (the documents of
-packed sequences, padding, rows that end where they say), no bound of coordinates tells which points
-matter. But the least and the most of the data in blocks of rows and of points tell for which blocks
-it may hold, and for which it must (`ir.rewrite.intervals`). The first and the last of the former
-are bounds of a row's sum; between the first and the last of the latter, if all there are such,
-nothing has to be compared. So `mask` becomes
+packed sequences, padding, rows that end where they say), or holds where one of several bounds does
+(a prefix that all rows see), no bound of coordinates tells which points matter. But the least and
+the most of what is compared, in blocks of rows and of points, tell for which blocks it may hold,
+and for which it must (`ir.rewrite.intervals`). The first and the last of the former are bounds of a
+row's sum; between the first and the last of the latter, if all there are such, nothing has to be
+compared. So `mask` becomes
 
     first <= j and j < last and (begin <= j and j < end or mask)
 
@@ -31,9 +32,9 @@ from ir.ops.reduce import Contract
 from ir.oracle import evaluate
 from ir.program import Program
 from ir.rewrite.cutting import fresh
-from ir.rewrite.domain import deciding
+from ir.rewrite.domain import Condition, deciding, live_range, only_bounds
 from ir.rewrite.graft import copy_node, graft
-from ir.rewrite.intervals import Blocks, Interval, Intervals
+from ir.rewrite.intervals import NUMBER, Blocks, Interval, Intervals
 from ir.tiles import Tile, apply
 
 NAME = "block-masks"
@@ -78,14 +79,17 @@ def bounded(program: Program) -> Bounded | None:
 
 
 def _masked(program: Program, axis: str) -> Iterator[Masked]:
-    """Choices by data along an axis of products."""
+    """Choices along an axis of products that are by data, or more than bounds of coordinates."""
     if program.axes[axis] <= 2 * LENGTH:
         return
     for node, holds in deciding(program, axis).items():
         axes = program.nodes[program.nodes[node].args[0]].axes
         rows = _rows(program, axis, node)
         row = max((one for one in rows if one in axes), key=program.axes.__getitem__, default="")
-        if not rows or axis not in axes or not _is_of_data(program, node, {axis, row}):
+        condition = program.nodes[node].args[0]
+        told = not _is_of_data(program, node, {axis, row})
+        told = told and only_bounds(program, condition, holds)
+        if not rows or axis not in axes or told:
             continue
         others = prod(program.axes[name] for name in axes if name not in (axis, row))
         blocks = prod(_count(program, name) for name in (axis, row) if name)
@@ -125,10 +129,10 @@ class _Tables:
     """In a graph, what there is of a mask in blocks of rows and of points."""
 
     def __init__(self, program: Program, graph: Graph, made: Mapping[int, Tile], mask: Masked):
-        self.program, self.graph, self.mask = program, graph, mask
-        blocks = {axis: self._blocks(axis) for axis in (mask.axis, mask.row) if axis}
-        self.points, self.rows = blocks[mask.axis], blocks.get(mask.row)
-        self._intervals = Intervals(program, graph, made, blocks)
+        self.program, self.graph, self.made, self.mask = program, graph, made, mask
+        self.blocks = {axis: self._blocks(axis) for axis in (mask.axis, mask.row) if axis}
+        self.points, self.rows = self.blocks[mask.axis], self.blocks.get(mask.row)
+        self._intervals = Intervals(program, graph, made, self.blocks)
 
     def _blocks(self, axis: str) -> Blocks:
         extent, taken = self.program.axes[axis], set(self.graph.extents)
@@ -142,6 +146,37 @@ class _Tables:
         if found is None or holds:
             return found
         return Interval(~found.most, ~found.least)
+
+    def bounds(self) -> Tile | None:
+        """Where there are points within the bounds of coordinates and of what is read, in each
+        block by itself; None without such bounds."""
+        found: Tile | None = None
+        for condition in live_range(self.program, self.mask.axis):
+            most = self._most(condition)
+            if most is not None:
+                inside = most >= 0.0
+                found = inside if found is None else found & inside
+        return None if found is None else found & (self.graph.iota(self.points.outer) >= 0)
+
+    def _most(self, condition: Condition) -> Tile | None:
+        """The most that a condition's expression is in a block; None where it reads what differs
+        there."""
+        total = self.graph.constant(float(condition.constant), NUMBER)
+        for axis, factor in condition.terms:
+            total = total + cast(self._end(axis, factor > 0), NUMBER) * float(factor)
+        for node, factor in condition.reads:
+            if node not in self.made or {*self.program.nodes[node].axes} & {*self.blocks}:
+                return None
+            total = total + cast(self.made[node], NUMBER) * float(factor)
+        return total
+
+    def _end(self, axis: str, last: bool) -> Tile:
+        """The first or the last point of a block; of other axes, each point."""
+        blocks = self.blocks.get(axis)
+        if blocks is None:
+            return self.graph.iota(Axis(axis, self.program.axes[axis]))
+        first = self.graph.iota(blocks.outer) * blocks.length
+        return apply("min", first + (blocks.length - 1), blocks.extent - 1) if last else first
 
     def span(self, holds: Tile) -> tuple[Tile, Tile]:
         """The first block of points in which something holds, and the one behind the last."""
@@ -196,8 +231,8 @@ def _with_bounds(tables: _Tables, condition: Tile) -> Tile:
 
 
 def _share(program: Program, mask: Masked) -> float:
-    """Of the blocks along a mask's axis that coordinates leave, the share that is left by data as
-    they are drawn; 1 where nothing is known of them."""
+    """Of the blocks along a mask's axis that its bounds leave, the share that is left by all masks,
+    of data as they are drawn; 1 where nothing is known of them."""
     choices = deciding(program, mask.axis)
     inputs = tuple(spec for spec in program.inputs if prod(spec.shape) <= DRAWN)
     graph = Graph.like(program.name, program.axes, inputs, ())
@@ -206,16 +241,16 @@ def _share(program: Program, mask: Masked) -> float:
         node = program.nodes[position]
         made[position] = copy_node(graph, program, position, [made[arg] for arg in node.args])
     tables = _Tables(program, graph, made, mask)
-    left: dict[bool, Tile] = {}  # by whether all choices are looked at, or those of coordinates
+    left: dict[bool, Tile] = {}  # by whether all choices are looked at, or their bounds
     for choice, holds in choices.items():
         known = program.nodes[choice].args[0] in made
         found = tables.holds(choice, holds) if known else None
         if found is None and choice == mask.node:
             return 1.0
-        data = _is_of_data(program, choice, {mask.axis, mask.row})
-        for every in (True,) if data else (True, False):
-            if found is not None:
-                left[every] = left[every] & found.most if every in left else found.most
+        if found is not None:
+            left[True] = left[True] & found.most if True in left else found.most
+    bounds = tables.bounds()
+    left |= {} if bounds is None else {False: bounds}
     for every, here in left.items():
         first, last = tables.span(here)
         graph.output(f"spans_{every}", apply("max", last - first, 0))

@@ -245,6 +245,17 @@ def block_of(program: Program, position: int) -> tuple[str, int] | None:
     return of.axis, 1 << int(by.value)
 
 
+def only_bounds(program: Program, position: int, holds: bool) -> bool:
+    """Whether a condition says no more, by holding or failing, than bounds that follow from it."""
+    node = program.nodes[position]
+    function = node.op.function if isinstance(node.op, Map) else ""
+    if function == "not":
+        return only_bounds(program, node.args[0], not holds)
+    if function == ("and" if holds else "or"):
+        return all(only_bounds(program, arg, holds) for arg in node.args)
+    return bool(_conjuncts(program, position, holds))
+
+
 def sufficient(program: Program, position: int) -> tuple[Condition, ...] | None:
     """Affine bounds that together make a condition hold; None where none are known to."""
     node = program.nodes[position]

@@ -17,11 +17,12 @@ from ir.axes import Axis
 from ir.builder import Graph, cast, reduce, where
 from ir.dtypes import dtype_of, whole_range
 from ir.ops.load import Index, Load
-from ir.ops.map import Cast, Iota, Map
+from ir.ops.map import Cast, Constant, Iota, Map
 from ir.program import Program
 from ir.tiles import Tile, apply
 
 NUMBER = "f64"
+_FAR = 2.0**40  # beyond all numbers of 32 bits
 READ = "i32"  # the type in which the least and the most of what is read are found
 
 
@@ -85,7 +86,17 @@ class Intervals:
             return self._fitting(self.of(node.args[0]), node.dtype)
         if not isinstance(node.op, Map):
             return None
+        if node.op.function == "shr":
+            return self._shifted(node.args[0], node.args[1], node.dtype)
         return self._mapped(node.op.function, [self.of(arg) for arg in node.args], node.dtype)
+
+    def _shifted(self, position: int, by: int, dtype: str) -> Interval | None:
+        """Of what is shifted by a number: its quotient by a power of two."""
+        found, op = self.of(position), self.program.nodes[by].op
+        if found is None or not isinstance(op, Constant) or not 0 <= op.value < 31:
+            return None
+        divisor = self.graph.constant(2.0**op.value, NUMBER)
+        return self._fitting(_quotient(found, Interval(divisor, divisor)), dtype)
 
     def _number(self, tile: Tile) -> Tile:
         return tile if tile.dtype == "bool" else cast(tile, NUMBER)
@@ -191,6 +202,29 @@ def _chosen(condition: Interval, a: Interval, b: Interval) -> Interval:
     return Interval(_least(a.least, b.least), _most(a.most, b.most))
 
 
+def _quotient(a: Interval, b: Interval) -> Interval:
+    """Rounded down; of a divisor that may be 0 or less, any number."""
+    divisor = Interval(apply("max", b.least, 1.0), apply("max", b.most, 1.0))
+    ends = [
+        apply("floor", x / y)
+        for x in (a.least, a.most)
+        for y in (divisor.least, divisor.most)
+    ]  # fmt: skip
+    known = b.least > 0.0
+    return Interval(where(known, _least(*ends), -_FAR), where(known, _most(*ends), _FAR))
+
+
+def _remainder(a: Interval, b: Interval) -> Interval:
+    """What a known divisor leaves, of numbers between two of its multiples."""
+    divisor = apply("max", b.least, 1.0)
+    first, last = apply("floor", a.least / divisor), apply("floor", a.most / divisor)
+    known = (b.least > 0.0) & (b.least == b.most)
+    same = known & (first == last)
+    least = where(same, a.least - first * divisor, where(known, 0.0, -_FAR))
+    most = where(same, a.most - first * divisor, where(known, divisor - 1.0, _FAR))
+    return Interval(least, most)
+
+
 def _magnitude(a: Interval) -> Interval:
     beyond = _most(a.least, -a.most)
     return Interval(_most(beyond, beyond * 0.0), _most(-a.least, a.most))
@@ -200,6 +234,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Interval]] = {
     "add": lambda a, b: Interval(a.least + b.least, a.most + b.most),
     "sub": lambda a, b: Interval(a.least - b.most, a.most - b.least),
     "mul": _product,
+    "floordiv": _quotient,
+    "mod": _remainder,
     "neg": lambda a: Interval(-a.most, -a.least),
     "abs": _magnitude,
     "min": lambda a, b: Interval(_least(a.least, b.least), _least(a.most, b.most)),
