@@ -38,6 +38,7 @@ def test_vector_add() -> None:
         (512, 64, 128, 64, 64, 4, 1),
     ],
 )
+@pytest.mark.alike(2)
 def test_pipelined_gemm(
     m: int, n: int, k: int, bm: int, bn: int, cluster: int, clusters: int
 ) -> None:

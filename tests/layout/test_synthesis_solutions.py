@@ -272,6 +272,7 @@ def test_random_spreads_convert_rightly(seed: int) -> None:
     ("dtype", "threads"), by_turns(["f32", "bf16", "i8", "i64"], [32, 96, 1024])
 )
 @pytest.mark.parametrize("extents", [(1,), (3,), (7, 5), (15, 9, 2), (4, 2, 8, 6), (1000,)])
+@pytest.mark.alike(2)
 def test_any_extents_can_be_copied(extents: tuple[int, ...], dtype: str, threads: int) -> None:
     """One element, odd extents, fewer elements than threads, more axes than a box has."""
     axes = dict(zip("abcd", extents, strict=False))

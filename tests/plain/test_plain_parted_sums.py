@@ -66,6 +66,7 @@ def test_one_number_of_a_grid_is_a_fold_of_all_threads() -> None:
 
 @pytest.mark.parametrize("shared", [4, 40])
 @pytest.mark.parametrize(("x", "y"), [(16, 20), (13, 11), (1, 150)])
+@pytest.mark.alike(2)
 def test_parts_of_parts_come_to_the_same(
     x: int, y: int, shared: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ REFUSED = (quantised, quantised_by_a_product, quantised_whole, growing, other_da
 
 @pytest.mark.parametrize("body", REFUSED, ids=lambda body: body.__name__)
 @pytest.mark.parametrize("size", [1e-6, 1e-4, 1.0, 1e4, 1e6])
+@pytest.mark.alike(2)
 def test_no_factor_passes_a_cast_that_rounds(body: Body, size: float) -> None:
     """The very roundings stay: with them, too, both programs mean the same."""
     program = built(body)

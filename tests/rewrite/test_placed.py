@@ -111,6 +111,7 @@ def test_it_is_offered_and_its_products_stay_in_their_tiles(m: int, n: int) -> N
     ("build", "residence"),
     [(nearest, "usual"), (nearest, "sums-stored"), (likest, "sums-stored"), (whole, "sums-stored")],
 )
+@pytest.mark.alike(2)
 def test_their_kernels_are_right(build: Callable[[], Program], residence: str) -> None:
     program = build()
     assert form_problems(program, made(program), residence) == []

@@ -83,6 +83,7 @@ def test_schedules_of_both_ends_are_carried_to_all_others(found: FamilyResult) -
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("there", [1, 9, 65, 130])
+@pytest.mark.alike(2)
 def test_carried_kernels_mean_their_program(there: int) -> None:
     """Those of 256 rows on fewer, emulated."""
     given: dict[str, Any] = {"n": 72, "k": 40, "dtype": "bf16", "tb": True}

@@ -124,6 +124,7 @@ def test_split_reductions_are_right(
     {"lane.s0": "b", "row.s0": "m", "pack.s0.X": "1"},
     {"lane.s0": "b", "row.s0": "n", "pack.s0.W": "2"},
 ], ids=str)  # fmt: skip
+@pytest.mark.alike(2)
 def test_looked_up_and_batched_operands_are_packed(pins: dict[str, object], cache: Path) -> None:
     file = Path(__file__).with_name("unseen.py")
     arguments: dict[str, object] = {"blocks": 3, "m": 16, "n": 48, "k": 48}

@@ -265,6 +265,7 @@ def check(seed: int, worker: Worker, lanes: int = 0) -> None:
 
 
 @pytest.mark.parametrize("seed", range(24))
+@pytest.mark.alike(2)
 def test_statements_do_what_they_mean(seed: int, worker: Worker) -> None:
     check(seed, worker)
 

@@ -105,6 +105,7 @@ def test_what_is_read_back_is_not_run_twice() -> None:
         ("cholesky", {"batch": 32, "n": 4}, "i_b_1"),
     ],
 )
+@pytest.mark.alike(2)
 def test_recurrences_and_folds_run_beside_each_other(
     name: str, arguments: dict[str, Any], axis: str
 ) -> None:

@@ -45,6 +45,7 @@ def test_matmul_space_has_a_million_legal_schedules() -> None:
 
 @pytest.mark.parametrize("hardware", [WIDE, NARROW, PLAIN], ids=["avx512", "avx2", "scalar"])
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
+@pytest.mark.alike(2)
 def test_every_legal_schedule_lowers_to_the_same_bytes(hardware: Hardware, dtype: str) -> None:
     backend, program = get_backend("cpu"), matmul(dtype=dtype)
     space = backend.space(program, hardware)

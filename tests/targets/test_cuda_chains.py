@@ -87,6 +87,7 @@ def test_the_first_schedule_is_one_kernel() -> None:
 
 
 @pytest.mark.parametrize(("name", "extents"), CASES, ids=str)
+@pytest.mark.alike(2)
 def test_steps_compile(name: str, extents: dict[str, Any]) -> None:
     try:
         nvrtc.version()

@@ -266,6 +266,7 @@ def test_softmax_takes_few_instructions_an_element() -> None:
 
 @draws(3, 14)
 @pytest.mark.parametrize("name", ["softmax", "layernorm", "rmsnorm", "row_sum", "column_sum"])
+@pytest.mark.alike(2)
 def test_no_seed_that_memory_limits_spills(name: str, count: int) -> None:
     """Those of tiles that are walked, rings, and walks that blocks share among them."""
     with ThreadPoolExecutor(2) as pool:

@@ -37,6 +37,7 @@ def schedules(count: int, **pins: Any) -> list[Schedule]:
 @pytest.mark.parametrize("turns", [ISSUED, DONE])
 @pytest.mark.parametrize("partition", ["rows", "columns"])
 @draws(1, 3)
+@pytest.mark.alike(2)
 def test_groups_in_turn_mean_the_program(turns: str, partition: str, count: int) -> None:
     inputs = random_inputs(PROGRAM, np.random.default_rng(0))
     wanted = bounds_of(PROGRAM, inputs)

@@ -193,6 +193,7 @@ class TestReaders:
 
 
 @pytest.mark.parametrize("case", [SOFTMAX, NORM, COLUMNS, ROWS], ids=lambda case: str(case[0]))
+@pytest.mark.alike(2)
 def test_shared_memory_is_never_more_than_the_rule_counts(case: tuple[str, dict[str, Any]]) -> None:
     program = built(*case)
     (kernel,) = kernels_of(program, FEW)

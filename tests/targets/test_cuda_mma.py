@@ -246,6 +246,7 @@ def test_legal_schedules_lower(card: str, number: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(CASES) - 1), ids=IDS[:-1])
+@pytest.mark.alike(2)
 def test_passes_keep_what_a_kernel_means(number: int) -> None:
     program = built(*CASES[number])
     for schedule in drawn(program, 4, 2, 6, "mma", A100):

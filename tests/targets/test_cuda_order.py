@@ -105,6 +105,7 @@ def test_every_order_means_the_program(name: str, order: str, count: int) -> Non
 @pytest.mark.parametrize("turns", [ISSUED, DONE])
 @pytest.mark.parametrize("name", ["attention", "window", "gated"])
 @draws(1, 2)
+@pytest.mark.alike(2)
 def test_groups_that_take_turns_mean_the_program(name: str, turns: str, count: int) -> None:
     program = PROGRAMS[name]
     inputs = random_inputs(program, np.random.default_rng(1))

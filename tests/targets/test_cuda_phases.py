@@ -279,6 +279,7 @@ def test_texts_compile(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(FOLDS)))
+@pytest.mark.alike(2)
 def test_folds_of_blocks_compile(number: int) -> None:
     try:
         nvrtc.version()

@@ -65,6 +65,7 @@ SEGMENTS: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
 
 @needs_compiler
 @pytest.mark.parametrize(("arguments", "ways"), SEGMENTS, ids=lambda value: str(value)[:60])
+@pytest.mark.alike(2)
 def test_rows_sent_to_a_few(arguments: dict[str, Any], ways: tuple[dict[str, Any], ...]) -> None:
     check(built("segments", **arguments), None, *ways)
 

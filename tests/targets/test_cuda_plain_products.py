@@ -81,6 +81,7 @@ CASES = [
 @needs_compiler
 @pytest.mark.parametrize("number", range(len(CASES)))
 @pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.alike(2)
 def test_products_mean_their_program(number: int, prefetch: bool) -> None:
     program, values = CASES[number]
     schedule = scheduled(program, prefetch=prefetch, **values)

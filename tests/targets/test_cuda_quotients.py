@@ -171,6 +171,7 @@ def _middling(rng: np.random.Generator, side: int) -> tuple[Array, Array]:
 
 @pytest.mark.parametrize("side", [-1, 1])
 @pytest.mark.parametrize("off", [-1, 0, 1])
+@pytest.mark.alike(2)
 def test_quotients_beside_the_middle_of_two_numbers(
     divide: Callable[[Array, Array, int], Array], off: int, side: int
 ) -> None:

@@ -35,6 +35,7 @@ ATTENTION: dict[str, Any] = {
     ids=str,
 )  # fmt: skip
 @draws(1, 2)
+@pytest.mark.alike(2)
 def test_attention_with_rings_of_different_depth(pins: dict[str, Any], count: int) -> None:
     """Several tiles for each block, which begin while the one before ends."""
     program = built("attention", ATTENTION)

@@ -87,6 +87,7 @@ def test_schedules_round_trip(name: str, arguments: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("name", "arguments"), few_rows(SMALL[::3], (0, 2, 4, 6, 8), NAMES[::3]))
+@pytest.mark.alike(2)
 def test_refusals_are_one_line_with_a_rule_and_numbers(
     name: str, arguments: dict[str, Any]
 ) -> None:

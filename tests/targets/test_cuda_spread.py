@@ -76,6 +76,7 @@ def spread(program: Program) -> Space:
 
 @needs_compiler
 @pytest.mark.parametrize("build", PROGRAMS, ids=lambda build: build.__name__)
+@pytest.mark.alike(2)
 def test_drawn_kernels_mean_their_program(build: Callable[[], Program]) -> None:
     program = build()
     space = spread(program)

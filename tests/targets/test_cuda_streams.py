@@ -260,6 +260,7 @@ def test_nothing_that_is_held_is_spilled(name: str, pins: dict[str, Any], most: 
 
 
 @pytest.mark.parametrize("dtype", few(TYPES, (0, 1, 2, 4)))
+@pytest.mark.alike(2)
 def test_every_type_compiles(dtype: str) -> None:
     for pins in (block(64, 16, 2), block(64, 8, 0)):
         assert compiled(scanned(64, 4096, dtype, True), pins).stack == 0

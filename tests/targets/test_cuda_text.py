@@ -129,6 +129,7 @@ def test_plan_and_signature_say_the_same(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(SMALL)), ids=NAMES)
+@pytest.mark.alike(2)
 def test_plans_stay_inside_their_arguments(number: int) -> None:
     """Pointers, maps and what is cleared; and what CUDA asks of a tensor map."""
     for kernel in kernels(number):

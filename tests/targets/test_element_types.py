@@ -216,6 +216,7 @@ def test_texts_of_packed_tensors(line: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("number", [2, 5, 10, 13, 16], ids=lambda number: IDS[number])
+@pytest.mark.alike(2)
 def test_kernels_of_cuda_compile(number: int) -> None:
     """One each of the ways that types are widened, rounded and packed."""
     try:

@@ -97,6 +97,7 @@ NAMES = [f"{case.operator.rpartition(':')[2]}-{case.arguments['dtype']}" for cas
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
+@pytest.mark.alike(2)
 def test_on_the_cpu(case: Case) -> None:
     check_meaning(case)
     check_cpu(case, 6)

@@ -31,6 +31,7 @@ def fields(first: int, apart: int, mask: int) -> Program:
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.alike(2)
 def test_fields_are_the_bits_that_are_kept(field: tuple[int, int, int]) -> None:
     program = fields(*field)
     inputs = random_inputs(program, np.random.default_rng(0))

@@ -98,6 +98,7 @@ def test_kernels_of_the_gpu_keep_to_them(program: Program, count: int) -> None:
 
 
 @every
+@pytest.mark.alike(2)
 def test_kernels_of_the_host_keep_to_them(program: Program, code_cache: Path) -> None:
     inputs, bounds = expected(program)
     for kernel in cpu_kernels(program, 2):

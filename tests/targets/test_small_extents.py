@@ -97,6 +97,7 @@ def problems(program: Program, inputs: Any, found: Any) -> list[str]:
 @pytest.mark.parametrize("one", ALL, ids=[one.name for one in ALL])
 @settings(max_examples=3, deadline=None, phases=[Phase.generate], derandomize=True)
 @given(m=EXTENTS, n=EXTENTS, k=EXTENTS)
+@pytest.mark.alike(2)
 def test_on_the_cpu(one: Operator, m: int, n: int, k: int) -> None:
     program = one.build(m=m, n=n, k=k)
     inputs = random_inputs(program, np.random.default_rng(m))

@@ -175,6 +175,7 @@ def test_programs_on_the_cpu(
 
 @needs_emulator
 @pytest.mark.parametrize(("one", "arguments", "engine"), SMALL, ids=NAMES)
+@pytest.mark.alike(2)
 def test_programs_on_cuda(one: Operator, arguments: dict[str, Any], engine: str) -> None:
     program = one.build(**arguments)
     inputs = random_inputs(program, np.random.default_rng(1))
