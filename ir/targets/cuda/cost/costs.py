@@ -248,7 +248,7 @@ class TensorCosts(TensorStreams):
         stored = stored_bytes(self.roles, rows, wide) / L2_BYTES_PER_CLOCK
         waves = tiles / sms / blocks
         turns = np.ceil(tiles / self._side_by_side(columns) / blocks)
-        turns = self._uneven(columns, tiles, turns)
+        turns = self._uneven(columns, tiles / blocks, turns)
         streamed = array_of(self.streamed_rounds(columns))
         rounds = np.where(streamed > 0, streamed * (1.0 + STREAM_LOSS), turns)
         memory = self._from_memory(columns, rows, wide, tiles) / MEMORY_BYTES_PER_CLOCK / sms
@@ -271,7 +271,7 @@ class TensorCosts(TensorStreams):
     def _uneven(self, columns: Columns, tiles: Array, turns: Array) -> Array:
         """Turns in tiles of mean length, where main loops grow or shrink along the rows: those of
         the busiest block if each has every so many-th tile, hardly more than its share if whoever
-        is done has the next."""
+        is done has the next. `tiles` are those that do not run beside others on a processor."""
         if not self.grows:
             return turns
         batches = prod(self.program.axes[axis] for axis in self.roles.batch)
