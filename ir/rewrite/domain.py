@@ -340,7 +340,10 @@ def _divided(program: Program, position: int) -> tuple[_Affine, int] | None:
     of, by = _affine(program, node.args[0]), program.nodes[node.args[1]].op
     if of is None or not isinstance(by, Constant) or node.dtype != "i32":
         return None
-    number = int(by.value) if node.op.function == "floordiv" else 1 << max(0, int(by.value))
+    if not 0 <= by.value < _FARTHEST:  # what a shift by less leaves is no quotient
+        return None
+    number = int(by.value)
+    number = 1 << min(number, 31) if node.op.function == "shr" else number
     return (of, number) if 0 < number < _FARTHEST else None
 
 
