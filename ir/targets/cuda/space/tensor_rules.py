@@ -14,7 +14,6 @@ from ir.dtypes import dtype_of
 from ir.kernel.turns import DONE, FREE
 from ir.ops.load import Load
 from ir.ops.store import Store
-from ir.rewrite.domain import live_range
 from ir.schedule import Value
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.bodies.tensor_bodies import is_chained
@@ -24,6 +23,7 @@ from ir.targets.cuda.build.role_rules import WIDEST
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid.dealing import AS_THEY_COME, growth
 from ir.targets.cuda.grid.dealing import NAME as DEAL
+from ir.targets.cuda.grid.drawing import is_uneven
 from ir.targets.cuda.grid.raster import patches_fit
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.layouts.tensor_layouts import LEAST_ACROSS
@@ -379,8 +379,7 @@ class TensorRules(FormedRules):
     @cached_property
     def _walk_varies(self) -> bool:
         """Whether tiles walk different numbers of blocks, so that clusters cannot share them."""
-        walked = self.roles.walked
-        return any(one.varies(axis) for axis in walked for one in live_range(self.program, axis))
+        return is_uneven(self.program, self.roles)
 
     def _reordered(self, roles: Roles, operand: int) -> int:
         """Lines that change places among each other, of an inner product's operand; 1 for none."""
