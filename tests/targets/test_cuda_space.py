@@ -136,7 +136,7 @@ def unheard(name: str, arguments: dict[str, Any], engine: str) -> dict[str, floa
                 tried[changed[0]] += 1
                 same[changed[0]] += BACKEND.lower(program, second, HARDWARE).key == key
     assert len(tried) >= 5
-    return {decision: same[decision] / count for decision, count in tried.items()}
+    return {name: same[name] / count for name, count in tried.items() if count > 1}
 
 
 @pytest.mark.parametrize(

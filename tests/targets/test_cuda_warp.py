@@ -53,8 +53,8 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler 
 def drawn(program: Program, seed: int, count: int) -> list[Schedule]:
     """Schedules whose products are chained by mma.sync."""
     space = BACKEND.space(program, A100)
-    if "engine" in space.names:
-        space = space.pin(engine="mma_chained")
+    wanted = {"residence": "usual", "engine": "mma_chained"}
+    space = space.pin(**{name: value for name, value in wanted.items() if name in space.names})
     rows = space.sample(np.random.default_rng(seed), count)
     return [space.schedule(row) for row in rows]
 

@@ -72,6 +72,7 @@ from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.grid.stream_k import NONE
 from ir.targets.cuda.plans.tensor_plan import Plan
 from ir.targets.cuda.plans.tensor_rings import HELD
+from ir.targets.cuda.text.bounds import masks_along
 from ir.targets.cuda.text.naming import text_name, value_name
 from ir.targets.cuda.text.passes import Pass as Run
 from ir.targets.cuda.text.passes import Passes, find_passes, needed, runs_behind
@@ -237,7 +238,8 @@ class _Builder:
         yield self._once(self._made(f"start.{number}", START, started))
         yield from self._begun(one)
         outer = [p for p in one.reductions if p in products]
-        yield Loop(BLOCK, (*self._fetches(one), *self._block(one, outer)), order=self._order(outer))
+        body = (*self._fetches(one), *self._block(one, outer))
+        yield Loop(BLOCK, body, order=self._order(outer), free=self._free(outer))
         kept = tuple(p for p in started if not (plan.fresh and p in products))
         parts, names = tuple(Part(FINISH, position) for position in kept), self._named(kept)
         yield self._once(Operation(f"finish.{number}", THREADS, names, names, (), parts))
@@ -255,6 +257,14 @@ class _Builder:
         if plan.order is not None:
             return str(plan.order)
         return (PAIRS if plan.paired else STRAIGHT) if plan.fresh == 1 else ""
+
+    def _free(self, outer: list[int]) -> int | None:
+        """Whether blocks that no mask touches are a loop of their own: operands that are computed
+        under masks cost less there."""
+        roles = self.plan.roles
+        straight = self.plan.order is None and self.plan.fresh != 1
+        alone = straight and roles.computed and len(roles.walked) == 1
+        return 0 if outer and alone and masks_along(self.program, roles.main_walk) else None
 
     def _hoisted(self, one: Run, known: set[int]) -> Iterator[int]:
         """What the loop needs and does not change: loads and reductions, formed ahead of it."""

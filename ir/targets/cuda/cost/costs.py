@@ -19,6 +19,7 @@ from ir.scalar import FUNCTIONS
 from ir.space import Columns
 from ir.stages import is_reduction, reduced_axes
 from ir.target import Hardware
+from ir.targets.cuda.build import late
 from ir.targets.cuda.build.computed import below
 from ir.targets.cuda.build.products import Product, depends_on_reduction, volume
 from ir.targets.cuda.build.readers import loaded_late
@@ -31,7 +32,7 @@ from ir.targets.cuda.grid.raster import PATCHES
 from ir.targets.cuda.layouts.frame import GROUP
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.plans.planning import FORMERS
-from ir.targets.cuda.plans.tensor_plan import RESIDENT, ROWS
+from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS, RESIDENT, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names
 from ir.targets.cuda.seeds.tensor_waves import L2_BYTES_PER_CLOCK, MACS_PER_CLOCK
 from ir.targets.cuda.space.gathers import SECTOR
@@ -55,6 +56,7 @@ EXCHANGE_FACTOR = 3.5  # their bytes take as many times those of L2, as measured
 THREADS_PER_PROCESSOR = 2048.0
 FORM_WORK = 1.0  # operations for a point of an operand that is formed, beside its own
 FORM_CLOCKS = 2.0  # from one of a warp to its next
+COLUMNS = 8  # of a matrix, of which a thread has neighbours
 TRIP_CLOCKS = 600.0  # of a step of a walk: its loads' latency
 
 
@@ -112,7 +114,7 @@ class TensorCosts(TensorStreams):
         found["epilogue.tma"] = array_of(self._is(columns, "epilogue", "tma"))
         found["persistent"] = array_of(self._value(columns, "processors") > 0)
         found["registers"] = columns.lookup(
-            self.name("registers"), {"24/240": 240, "40/232": 232, "32/160": 160, "56/224": 224}
+            self.name("registers"), {name: up for name, (_, up) in REGISTER_SPLITS.items()}
         )
         found |= raster_numbers(columns, self.name("raster"))
         found["parts"] = log_of(self.parts(columns))
@@ -324,10 +326,12 @@ class TensorCosts(TensorStreams):
         memory. Where whole tiles go round, other products run meanwhile."""
         if self.roles.inner:
             return np.zeros(columns.rows)
-        panels = (
-            rows * wide / array_of(self._value(columns, "consumers")) / (ROWS * LINE / self.size)
-        )
-        waits = panels * (TRIP_CLOCKS if loaded_late(self.program) else 0.0)
+        each = rows * wide / array_of(self._value(columns, "consumers")) / ROWS
+        direct = self._is(columns, "epilogue", "direct")  # loads do not pass stores to memory
+        times = each / np.where(direct, float(COLUMNS), LINE / self.size)
+        if self.name(late.NAME) in columns:
+            times = times / (1.0 + self._value(columns, late.NAME))
+        waits = times * (TRIP_CLOCKS if loaded_late(self.program) else 0.0)
         work = self._late_work * rows * wide / LANES_PER_CLOCK
         return np.where(self._is(columns, "partition", "whole"), 0.0, work + waits)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from math import prod
 
 from ir.dtypes import dtype_of
@@ -19,6 +18,7 @@ from ir.targets.cuda.plans.mma_plan import COLUMNS, ROWS, MmaPlan
 from ir.targets.cuda.plans.sides import Side
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
+from ir.targets.cuda.text.late import fixing_all
 from ir.targets.cuda.text.registers import Fragment, Point, Team
 from ir.targets.cuda.text.writer import Writer
 
@@ -28,10 +28,8 @@ PAIR = 2  # neighbours in a line that a thread has
 def store_direct(plan: MmaPlan, e: Evaluator, position: int) -> None:
     """An output from the threads that hold its sums, a block of columns at a time."""
     e.form_without(position, plan.roles.columns)
-    with ExitStack() as stack:
-        for digit in plan.columns.digits(plan.column_blocks, COLUMNS):
-            if digit.size > 1:
-                stack.enter_context(e.fixing(digit))
+    digits = [d for d in plan.columns.digits(plan.column_blocks, COLUMNS) if d.size > 1]
+    with fixing_all(e, position, digits, plan.ahead):
         e.store(position)
 
 
@@ -92,9 +90,7 @@ def store_staged(plan: MmaPlan, w: Writer, position: int, origins: Mapping[str, 
         e.plan = plan
         e.origins |= origins
         e.declare_threads()
-        with ExitStack() as stack:
-            for digit in outer:
-                stack.enter_context(e.fixing(digit))
+        with fixing_all(e, position, outer, plan.ahead):
             e.store(position)
 
 

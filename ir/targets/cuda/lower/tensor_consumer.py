@@ -177,22 +177,13 @@ class ConsumerPrinter(Printer):
 
     def _blocks(self, loop: Loop) -> None:
         self.in_loop = True
-        if self.plan.order is not None and loop.order:
-            self._pipelined(loop)
-        elif self.plan.fresh == 1:
+        if self.plan.fresh == 1 and not (self.plan.order is not None and loop.order):
             self.folding.loop(loop)
         else:
-            self._plain(loop)
+            self._in_stretches(loop)
         self.in_loop = False
 
-    def _plain(self, loop: Loop) -> None:
-        """Blocks one after the other."""
-        with self.w.block("for (i32 block = 0; block < blocks; block++)"):
-            self.e.origins |= self.lowering.walk_origins(self.w, "block")
-            with self.e.scope(), self.e.repeating(bool(self.lowering.looped)):
-                self.all(loop.body)
-
-    def _pipelined(self, loop: Loop) -> None:
+    def _in_stretches(self, loop: Loop) -> None:
         """The loop; where masks or an end touch only some blocks, one loop for those between."""
         e, first = self.e, str(loop.first)
         free = None
@@ -202,10 +193,15 @@ class ConsumerPrinter(Printer):
             assert loop.free is not None
             if free.low:
                 first = self._until(loop, first, _folded("max", free.low))
-            e.assumed, e.inside_of = free.masks, frozenset((self.plan.roles.main_walk,))
+            self._assume(free.masks, frozenset((self.plan.roles.main_walk,)))
             first = self._until(loop, first, _folded("min", free.high or ("blocks",)))
-            e.assumed, e.inside_of = frozenset(), frozenset()
+            self._assume(frozenset(), frozenset())
         self._steps(loop, first, "blocks")
+
+    def _assume(self, masks: frozenset[int], inside: frozenset[str]) -> None:
+        """What holds for the blocks to come: masks, and that they lie inside axes."""
+        for e in (self.e, *([self.fragments.e] if self.fragments is not None else [])):
+            e.assumed, e.inside_of = masks, inside
 
     def _until(self, loop: Loop, first: str, free: str) -> str:
         """A loop as far as a block; where the next one begins."""
@@ -216,7 +212,16 @@ class ConsumerPrinter(Printer):
 
     def _steps(self, loop: Loop, first: str, end: str) -> None:
         with self.w.block(f"for (i32 block = {first}; block < {end}; block++)"):
-            self._step(loop.body)
+            if self.plan.order is not None and loop.order:
+                self._step(loop.body)
+            else:
+                self._one(loop.body)
+
+    def _one(self, body: Sequence[Statement]) -> None:
+        """A block, before the next one begins."""
+        self.e.origins |= self.lowering.walk_origins(self.w, "block")
+        with self.e.scope(), self.e.repeating(bool(self.lowering.looped)):
+            self.all(body)
 
     def _step(self, body: Sequence[Statement]) -> None:
         """A step of a scheduled loop: blocks of several iterations."""

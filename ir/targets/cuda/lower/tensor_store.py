@@ -6,6 +6,7 @@ How a panel lies in its buffer, and whether stmatrix or plain stores write it, i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -23,6 +24,7 @@ from ir.targets.cuda.layouts.placed import Step
 from ir.targets.cuda.layouts.staging import Staging
 from ir.targets.cuda.plans.tensor_plan import GROUP, ROWS
 from ir.targets.cuda.text import scalars
+from ir.targets.cuda.text.late import Late, asking, fixing_ahead
 from ir.targets.cuda.text.registers import Point, spread
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class TensorStore:
     def __init__(self, lowering: TensorLowering, evaluator: TensorEvaluator) -> None:
         self.lowering, self.e, self.plan = lowering, evaluator, lowering.plan
         self.nodes = lowering.program.nodes
+        self._late: Late | None = None  # of the present rows
 
     def store(self, position: int, staged: bool) -> None:
         """Write a value; `staged`: through buffers in shared memory, by TMA."""
@@ -62,7 +65,7 @@ class TensorStore:
         own = self.e.own((self.plan.column_axis,))
         digits = [d for d in own if d.stride == self._columns and d.size > 1]
         if digits and self.plan.column_axis in axes:
-            with self.e.fixing(digits[0]):
+            with fixing_ahead(self.e, position, digits[0], self.plan.ahead):
                 self.e.store(position)
         else:
             self.e.store(position)
@@ -146,17 +149,19 @@ class TensorStore:
         columns = plan.own_columns
         halves, blocks = self._row_digits()
         for block in range(plan.row_blocks):
-            for start in range(0, columns, points):
-                width = min(points, columns - start)
-                buffer = w.name("buffer")
-                w.line(f"const u32 {buffer} = {self._buffer()};")
-                self._begin(buffer)
-                form = self._form(position, width)
-                panel = Panel(buffer, form, start, width)
-                self._write(position, panel, halves, spread(blocks, block))
-                parameter = self._parameter(position, form, width)
-                where = self._place(position, block, start)
-                self._finish(position, parameter, buffer, where)
+            fixed = spread(blocks, block)
+            with self._asking(position, fixed):
+                for start in range(0, columns, points):
+                    width = min(points, columns - start)
+                    buffer = w.name("buffer")
+                    w.line(f"const u32 {buffer} = {self._buffer()};")
+                    self._begin(buffer)
+                    form = self._form(position, width)
+                    panel = Panel(buffer, form, start, width)
+                    self._write(position, panel, halves, fixed)
+                    parameter = self._parameter(position, form, width)
+                    where = self._place(position, block, start)
+                    self._finish(position, parameter, buffer, where)
 
     def _transposed(self, position: int) -> None:
         """64 rows become the lines of panels that have a line for each column."""
@@ -168,13 +173,25 @@ class TensorStore:
         for block in range(plan.row_blocks):
             buffer = w.name("buffer")
             w.line(f"const u32 {buffer} = {self._buffer()};")
-            self._begin(buffer)
-            self._write(position, Panel(buffer, form, 0, columns), halves, spread(blocks, block))
+            fixed = spread(blocks, block)
+            with self._asking(position, fixed):
+                self._begin(buffer)
+                self._write(position, Panel(buffer, form, 0, columns), halves, fixed)
             places = [
                 self._place(position, block, 0, panel * ROWS // form.count)
                 for panel in range(form.count)
             ]
             self._finish(position, parameter, buffer, *places)
+
+    @contextmanager
+    def _asking(self, position: int, fixed: dict[Digit, str]) -> Iterator[None]:
+        """All columns of some rows, with what they load asked for ahead."""
+        digit, columns = self._columns_digit(), self.plan.own_columns // self._columns
+        saved, self.e.fixed = self.e.fixed, {**self.e.fixed, **fixed}
+        with asking(self.e, position, digit, self.plan.ahead, columns) as late:
+            self.e.fixed, self._late = saved, late
+            yield
+            self._late = None
 
     def _write(
         self, position: int, panel: Panel, halves: list[Digit], fixed: dict[Digit, str]
@@ -256,6 +273,8 @@ class TensorStore:
         outer = {**fixed, digit: column}
         e.fixed.update(outer)
         saved, e.values = e.values, dict(e.values)
+        if self._late:
+            self._late.step(column)
         e.prepare(position)
         pair = Digit(self.plan.column_axis, self._pair.size, self._pair.stride)
         for half in range(self._halves.size):

@@ -12,6 +12,7 @@ from ir.errors import Refusal
 from ir.layout.layout import Layout
 from ir.program import Program
 from ir.schedule import Value
+from ir.targets.cuda.build import late
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid.overlap import starts_early
 from ir.targets.cuda.layouts.frame import WARP, Frame, ThreadDigit
@@ -41,6 +42,7 @@ class MmaPlan:
     epilogue: str
     loads: str  # of what computed operands are made of: "direct" or "staged"
     early: bool
+    ahead: int = 0  # columns whose operands an epilogue asks for early
 
     @property
     def threads(self) -> int:
@@ -208,7 +210,7 @@ def make_mma_plan(
         program, roles, tiles, (warps[0], warps[1], warps[2]), int(value("stages")),
         int(value("fragments")), int(value("resident")), str(value("raster")),
         str(value("epilogue")), str(values.get(f"loads{mark}", "direct")),
-        starts_early(values),
+        starts_early(values), int(values.get(f"{late.NAME}{mark}", 0)),
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from ir.targets.cuda.bodies.tensor_order import (
     order_of,
 )
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
+from ir.targets.cuda.build import late
 from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid import batching, drawing, stream_k
@@ -98,4 +99,5 @@ def make_plan(
         str(values.get(f"{batching.NAME}{mark}", batching.APART)), formed,
         int(values.get(f"{FORMERS}{mark}", 0)), values.get(f"{LOADS}{mark}") == AHEAD,
         values.get(f"{drawing.NAME}{mark}") == drawing.DYNAMIC,
+        int(values.get(f"{late.NAME}{mark}", 0)),
     )  # fmt: skip

@@ -51,7 +51,7 @@ from ir.targets.cuda.space.splits import CLUSTER
 RESIDENT = "resident"  # the decision how many blocks a processor has
 REGISTER_SPLITS: Mapping[str, tuple[int, int]] = {
     "none": (0, 0), "24/240": (24, 240), "40/232": (40, 232), "32/160": (32, 160),
-    "56/224": (56, 224),
+    "56/224": (56, 224), "24/232": (24, 232), "24/136": (24, 136), "24/104": (24, 104),
 }  # fmt: skip
 
 
@@ -105,6 +105,7 @@ class Plan:
     formers: int = 0  # warp groups that do so
     reads_early: bool = False  # whether threads read what they need for a block at its head
     dynamic: bool = False  # whether blocks draw their tiles
+    ahead: int = 0  # columns whose operands an epilogue asks for early
     unit = "wgmma"  # what multiplies, beside the threads that say so
     copies = "tma"  # what brings operands
 

@@ -145,10 +145,20 @@ class Seeds:
         return rows
 
     def _shared_processors(self, rows: list[dict[str, Value]]) -> list[dict[str, Value]]:
-        """Blocks of one group of consumers, two to a processor."""
+        """Blocks of one group of consumers, several to a processor: short tiles wait at both ends
+        while others multiply."""
         name = self.kernel.name
-        twice: dict[str, Value] = {name("processors"): 0, name(RESIDENT): 2}
-        return [{**one, **twice} for one in rows if one[name("consumers")] == 1]
+        ways = ((2, "none", 12), (4, "24/104", 2), (3, "24/136", 3))
+        choices: list[dict[str, Value]] = [
+            {name("processors"): 0, name(RESIDENT): blocks, name("registers"): registers}
+            for blocks, registers, _ in ways
+        ]
+        return [
+            {**one, **choice, name("stages"): min(int(one[name("stages")]), most)}
+            for choice, (*_, most) in zip(choices, ways, strict=True)
+            for one in rows
+            if one[name("consumers")] == 1
+        ]
 
     def _folded(self, rows: list[dict[str, Value]]) -> list[dict[str, Value]]:
         """Tiles are narrower than others', so what blocks share counts more; in every order."""

@@ -11,6 +11,7 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
+from ir.targets.cuda.build import late
 from ir.targets.cuda.build.mma_roles import find_mma_roles, has_mma
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid.raster import BANDS, PATCHES
@@ -85,7 +86,8 @@ class MmaKernel(MmaRules):
         found += [
             Decision(self.name(n), domain, group, owner, why) for n, domain, group, why in rows
         ]
-        return found
+        ahead = late.ahead_decision(self.name(late.NAME), owner, self.program)
+        return found + ([ahead] if ahead is not None else [])
 
     def constraints(self) -> list[Constraint]:
         rules: tuple[tuple[str, str, Callable[[Columns], Any]], ...] = (
@@ -116,11 +118,12 @@ class MmaKernel(MmaRules):
     def seeds(self) -> list[dict[str, Value]]:
         """Configurations that do well on many shapes, fitted to this program."""
         domains = {decision.name: decision.domain for decision in self.decisions()}
-        return [
+        found = [
             seed
             for seed in mma_seeds(self)
             if all(value in domains[name] for name, value in seed.items())
         ]
+        return late.asked_for(found, self.name(late.NAME), domains)
 
     # -- lowering
 

@@ -14,6 +14,7 @@ from ir.dtypes import dtype_of
 from ir.program import Program
 from ir.schedule import Value
 from ir.target import Hardware
+from ir.targets.cuda.build import late
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid.raster import patches_fit
 from ir.targets.cuda.layouts.frame import WARP
@@ -22,6 +23,7 @@ from ir.targets.cuda.layouts.mma_stored import Stored, StoredTable, tile_bytes
 from ir.targets.cuda.plans.mma_plan import COLUMNS, PAD, ROWS, depth_domain
 
 WARPS = 16
+LINE_WORDS = 4  # registers of what a thread reads of a line at a time
 SPARE = 56  # registers for addresses and what the compiler needs
 MOST_COPIES = 64  # that a thread starts for a tile
 BUSY = 64  # most registers of a thread's share of computed operands
@@ -135,13 +137,34 @@ class MmaRules:
         """Of the sums, the fragments under way and a thread's share of computed operands."""
         rows = self._rows(columns) // self._value(columns, "warps.rows")
         wide = self._columns(columns) // self._value(columns, "warps.columns")
-        products = len(self.roles.outer)
         left = len({p.a for p in self.roles.outer})
         right = len({p.b for p in self.roles.outer})
         steps = rows // ROWS * 4, wide // COLUMNS * 2
         taken = self._by_swap_pair(columns, left, right, steps)
-        sums = rows * wide // WARP * products
-        return sums + taken * self._value(columns, "fragments") + self._computed(columns) + SPARE
+        return (
+            self._sums(columns)
+            + taken * self._value(columns, "fragments")
+            + self._computed(columns)
+            + SPARE
+        )
+
+    def _sums(self, columns: Columns) -> Any:
+        rows = self._rows(columns) // self._value(columns, "warps.rows")
+        wide = self._columns(columns) // self._value(columns, "warps.columns")
+        return rows * wide // WARP * len(self.roles.outer)
+
+    def _asked(self, columns: Columns) -> Any:
+        """Of the sums, and of what an epilogue asks for before it needs it."""
+        if self.name(late.NAME) not in columns:
+            return np.zeros(columns.rows, dtype=np.int64)
+        rows = self._rows(columns) // self._value(columns, "warps.rows")
+
+        def words(roles: Roles) -> Any:
+            wide, down = {*roles.columns}, np.maximum(rows // (ROWS // 2), LINE_WORDS)
+            return late.words_of(self.program, {*roles.rows}, wide, down)
+
+        depth = self._value(columns, late.NAME)
+        return self._sums(columns) + depth * self._by_swap(columns, words) + SPARE
 
     def _by_swap_pair(self, columns: Columns, left: int, right: int, steps: tuple[Any, Any]) -> Any:
         a, b = steps
@@ -163,7 +186,8 @@ class MmaRules:
         return np.minimum(255, 65536 // (threads * self._value(columns, "resident")))
 
     def _registers_fit(self, columns: Columns) -> Any:
-        fits = self._registers(columns) <= self._limit(columns)
+        used = np.maximum(self._registers(columns), self._asked(columns))
+        fits = used <= self._limit(columns)
         return fits & (self._computed(columns) <= BUSY)
 
     def _operands(self) -> list[tuple[int, tuple[str, ...]]]:

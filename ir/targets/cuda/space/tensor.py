@@ -33,6 +33,7 @@ from ir.targets.cuda.bodies.tensor_order import (
     turns_decision,
 )
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
+from ir.targets.cuda.build import late
 from ir.targets.cuda.build.computed import TYPES
 from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.roles import Roles, find_roles
@@ -184,7 +185,9 @@ class TensorKernel(TensorStreams):
             for name, stem in extra_names(self.program, self.roles)
         ]
         why = "blocks that a processor has at least, which share its registers and shared memory"
-        found.append(Decision(self.name(RESIDENT), (1, 2), "binding", owner, why, 1, unsaid=1))
+        found.append(
+            Decision(self.name(RESIDENT), (1, 2, 3, 4), "binding", owner, why, 1, unsaid=1)
+        )
         if sources:
             why = "where operands along the rows are when they are multiplied"
             source = Decision(
@@ -192,6 +195,8 @@ class TensorKernel(TensorStreams):
             )  # fmt: skip
             found.append(source)
         found += self.layout_decisions(owner)
+        ahead = late.ahead_decision(self.name(late.NAME), owner, self.streamed)
+        found += [ahead] if ahead is not None else []
         if not self.roles.inner:
             found.append(prefetch_decision(self.mark, owner))
         found += self._loop_decisions(owner)
@@ -335,6 +340,7 @@ class TensorKernel(TensorStreams):
         if self.name(LOADS) in domains:
             ahead: dict[str, Value] = {self.name(LOADS): AHEAD}
             found = [one for seed in found for one in ({**seed, **ahead}, seed)]
+        found = late.asked_for(found, self.name(late.NAME), domains)
         if self.formed:
             found = [self._formed_by(seed, count) for seed in found for count in (2, 1)]
         return self.with_streams(found)

@@ -161,14 +161,10 @@ class TensorRules(FormedRules):
     def _accumulators(self, columns: Columns) -> Any:
         """Registers of the accumulators and of a computed operand in one consumer thread."""
         rows = self._rows(columns) // self._consumers(columns, "rows")
-        own = self._columns(columns) // self._consumers(columns, "columns")
-        fresh = rows  # what is folded before the next begins
-        beside = rows * 0
+        total = self._sums(columns)
         if self.roles.at_once:
             steps = np.where(self._is_straight(columns), 1, 2)
-            fresh, beside = steps * ROWS, 2 * steps * self._beside(columns)
-        sums = fresh * len(self.roles.outer) + rows * self._folds
-        total = beside + sums * own // GROUP
+            total = total + 2 * steps * self._beside(columns)
         if self.roles.inner:
             groups = self._consumers(columns, "columns")
             block = rows * self._depth(columns) // groups // GROUP
@@ -176,6 +172,15 @@ class TensorRules(FormedRules):
             total = total + block // 4 * ~self._is_straight(columns)  # what two blocks need besides
         fragments = self._from_registers(columns) * self._fragment_registers(columns)
         return total + rows // ROWS * fragments
+
+    def _sums(self, columns: Columns) -> Any:
+        """Registers of one consumer thread for what its tile's products come to."""
+        rows = self._rows(columns) // self._consumers(columns, "rows")
+        own = self._columns(columns) // self._consumers(columns, "columns")
+        fresh = rows  # what is folded before the next begins
+        if self.roles.at_once:
+            fresh = np.where(self._is_straight(columns), 1, 2) * ROWS
+        return (fresh * len(self.roles.outer) + rows * self._folds) * own // GROUP
 
     def _beside(self, columns: Columns) -> Any:
         """Registers of a thread for what one block is folded with."""
@@ -208,13 +213,14 @@ class TensorRules(FormedRules):
 
     def _registers_fit(self, columns: Columns) -> Any:
         used = self._accumulators(columns) + self._read_early(columns)
+        used = np.maximum(used, self._sums(columns) + self._asked(columns))
         consumers = self._value(columns, "consumers")
         limit = columns.lookup(
             self.name("registers"), {name: up for name, (_, up) in REGISTER_SPLITS.items()}
         )
-        entry = 65536 // (GROUP * self._warp_groups(columns)) // 8 * 8
-        limit = np.where(limit == 0, np.minimum(entry, 255), limit)
-        entry_fits = used <= np.minimum(entry, 255) + np.where(consumers == 3, -32, 64)
+        entry = self._entry_registers(columns)
+        limit = np.where(limit == 0, entry, limit)
+        entry_fits = used <= entry + np.where(consumers == 3, -32, 64)
         if self.formed:
             entry_fits = self._widest(columns) // 2 + BESIDE_SUMS <= entry
         spare = np.where(limit >= 232, 24, 32)
@@ -222,16 +228,20 @@ class TensorRules(FormedRules):
 
     def _resident_fits(self, columns: Columns) -> Any:
         """Whether several blocks fit a processor, if they are asked for: those that have a tile
-        each, and registers as they are shared out."""
+        each."""
         blocks = self._value(columns, RESIDENT)
         if (blocks == 1).all():
             return np.ones(columns.rows, dtype=np.bool_)
-        threads = GROUP * self._warp_groups(columns)
-        registers = np.minimum(65536 // (threads * blocks) // 8 * 8, 255)
         each = (self.hardware["shared_bytes"] + RESERVED) // blocks - 2 * RESERVED
-        fits = (self._bytes(columns) <= each) & (self._accumulators(columns) + 40 <= registers)
-        plain = self._is(columns, "registers", "none") & (self._value(columns, "processors") == 0)
-        return (blocks == 1) | (fits & plain)
+        alike = self._is(columns, "registers", "none")
+        fits = self._accumulators(columns) + 40 <= self._entry_registers(columns)
+        fits = (self._bytes(columns) <= each) & (fits | ~alike)
+        return (blocks == 1) | (fits & (self._value(columns, "processors") == 0))
+
+    def _entry_registers(self, columns: Columns) -> Any:
+        """Registers of a thread as a block begins, before groups share them out anew."""
+        threads = GROUP * self._warp_groups(columns) * self._value(columns, RESIDENT)
+        return np.minimum(65536 // threads // 8 * 8, 255)
 
     def _split_fits(self, columns: Columns) -> Any:
         """Pools of setmaxnreg: 504 registers for each of 128 threads, 512 with four groups."""
@@ -243,7 +253,7 @@ class TensorRules(FormedRules):
                 passed |= here
                 continue
             groups = self._warp_groups(columns)
-            entry = np.minimum(65536 // (GROUP * groups) // 8 * 8, 232)
+            entry = np.minimum(self._entry_registers(columns), 232)
             others = FORMER_REGISTERS * (groups - 1 - consumers)
             passed |= here & (down + others + consumers * up <= groups * entry)
             if self.formed:  # none of which goes up

@@ -19,16 +19,18 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.target import Hardware
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
+from ir.targets.cuda.build import late
 from ir.targets.cuda.build.computed import dimensions_of, run_axes
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.plans.planning import fixed_tiles
 from ir.targets.cuda.plans.tensor_memory import ALIGN
-from ir.targets.cuda.plans.tensor_plan import BUFFERS
+from ir.targets.cuda.plans.tensor_plan import BUFFERS, ROWS
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.space.splits import CLUSTER, MERGE
 
 FRAGMENT = 4  # registers of one instruction's operand
+ADDRESSES = 8  # registers of where an epilogue's operands are, as they are asked for ahead
 
 
 class TensorSources:
@@ -212,6 +214,19 @@ class TensorSources:
         fine = (self._depth(columns) % groups == 0) & (self._value(columns, "wait") == 0)
         return ~self._from_registers(columns) | fine
 
+    def _asked(self, columns: Columns) -> Any:
+        """Registers of a thread for what an epilogue asks for before it needs it."""
+        if self.name(late.NAME) not in columns:
+            return np.zeros(columns.rows, dtype=np.int64)
+        depth = self._value(columns, late.NAME)
+
+        def words(roles: Roles) -> Any:
+            rows = self._side(columns, roles.rows) // self._consumers(columns, "rows")
+            down = rows // (ROWS // 2)
+            return late.words_of(self.program, {*roles.rows}, {*roles.columns}, down)
+
+        return depth * self._by_swap(columns, words) + np.where(depth > 0, ADDRESSES, 0)
+
     def _fragment_registers(self, columns: Columns) -> Any:
         """Registers of operands for 64 rows: two steps' words, and the values of one or all.
 
@@ -226,7 +241,8 @@ class TensorSources:
         for load in self.roles.raw:
             axes = self.program.nodes[load].axes
             missing = prod(self.program.axes[a] for a in self.roles.whole if a not in axes)
-            values += max(1, 2 * FRAGMENT // missing)
+            down = 2 if {*axes} & {*self.roles.rows} else 1  # rows that a thread has of an operand
+            values += max(1, down * FRAGMENT // missing)
         now = 2 * FRAGMENT * self._together(columns)
         if not values:
             return words + now

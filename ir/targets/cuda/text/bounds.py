@@ -69,6 +69,17 @@ def blocks_along(evaluator: Evaluator, walked: tuple[str, ...]) -> str | None:
     return f"{around} * {inner}" if inner > 1 else around
 
 
+def masks_along(program: Program, axis: str) -> dict[int, tuple[Condition, ...]]:
+    """The masks that coordinates of an axis decide: what is enough for each to hold."""
+    masks: dict[int, tuple[Condition, ...]] = {}
+    for node in program.nodes:
+        if isinstance(node.op, Map) and node.op.function == "where":
+            bounds = sufficient(program, node.args[0])
+            if bounds and any(axis in dict(bound.terms) for bound in bounds):
+                masks[node.args[0]] = bounds
+    return masks
+
+
 def free_blocks(evaluator: Evaluator, axis: str, start: str) -> Free | None:
     """Which blocks of a main loop that begins at `start` no mask touches; None if that is not told.
 
@@ -76,12 +87,7 @@ def free_blocks(evaluator: Evaluator, axis: str, start: str) -> Free | None:
     and where the whole block lies inside the axis.
     """
     program, tile = evaluator.program, evaluator.tiles[axis]
-    masks: dict[int, tuple[Condition, ...]] = {}
-    for node in program.nodes:
-        if isinstance(node.op, Map) and node.op.function == "where":
-            bounds = sufficient(program, node.args[0])
-            if bounds and any(axis in dict(bound.terms) for bound in bounds):
-                masks[node.args[0]] = bounds
+    masks = masks_along(program, axis)
     low, high = [], []
     for condition in (bound for bounds in masks.values() for bound in bounds):
         rest = _extreme(evaluator, condition, axis, least=True)

@@ -168,13 +168,14 @@ class Transfers(Registers):
                 place = self._place_of(staged, digits, points[0], width, size)
                 self.w.line(f"tw_copy_async_{size}({place}, {source}, {bytes_});")
 
-    def declare_words(self, position: int) -> Staged:
-        """Registers for a load's tile as it lies in memory."""
+    def declare_words(self, position: int, times: str = "") -> Staged:
+        """Registers for a load's tile as it lies in memory, or for as many as `times` says."""
         node = self.nodes[position]
         digits, width = self._row_first(position), self.width(position)
         name = self.w.name(f"{self.label_of(position)}_ahead")
         count = prod(digit.size for digit in digits) // width
-        self.w.line(f"{scalars.vector_type(width * dtype_of(node.dtype).bytes)} {name}[{count}];")
+        kind = scalars.vector_type(width * dtype_of(node.dtype).bytes)
+        self.w.line(f"{kind} {name}{times}[{count}];")
         return Staged(words=name)
 
     def fetch_ahead(self, position: int, staged: Staged) -> None:
