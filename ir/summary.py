@@ -65,15 +65,21 @@ def legal_share(space: Space, rng: np.random.Generator, rows: int = 100_000) -> 
     if space.shape.governing:
         legal = sum(legal_share(branch, rng, rows) * branch.size for branch in space.branches)
         return legal / space.size
+    groups = groups_of(space.reads)
     parts = [
-        replace(space, constraints=tuple(space.constraints[n] for n in rules))
-        for rules in groups_of(space.reads)
+        (replace(space, constraints=tuple(space.constraints[n] for n in rules)), space.reads[rules])
+        for rules in groups
     ]
+    first = space.shape.draw(rng, 1)
+    forced = space.shape.in_force(first)[0]
     share, draws = 1.0, 0
     hits = np.zeros(len(parts), dtype=np.int64)
     while parts:
-        drawn = space.shape.draw(rng, rows)  # one for all: they look at different columns
-        hits += [int(part.legal(drawn).sum()) for part in parts]
+        read = np.logical_or.reduce([reads.any(axis=0) for _, reads in parts])
+        columns = np.flatnonzero(read & forced)
+        drawn = np.repeat(first, rows, axis=0)  # one for all: they look at different columns
+        drawn[:, columns] = space.shape.uniform(rng, rows, columns)
+        hits += [int(part.legal(drawn).sum()) for part, _ in parts]
         draws += rows
         known = (hits >= SURE_HITS) | (draws >= 20 * rows)
         share *= float(np.prod(hits[known] / draws))

@@ -43,6 +43,8 @@ RECORDS = {
     "cuda": tuple(
         ROOT / "experiments" / "h200" / name
         for name in (
+            "records-cuda-29.jsonl.xz",
+            "records-cuda-28.jsonl.xz",
             "records.jsonl.xz",
             "records-cuda-3.jsonl.xz",
             "records-cuda-2.jsonl.xz",

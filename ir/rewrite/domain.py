@@ -68,6 +68,82 @@ def live_range(program: Program, axis: str) -> tuple[Condition, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Points of an axis that matter to nothing although points on both sides of them do: those
+    beyond every one of `near`, bounds from above, and before every one of `far`, from below. What
+    is beyond all of `near` and of `last` does not matter either, if `last` is known."""
+
+    near: tuple[Condition, ...]
+    far: tuple[Condition, ...]
+    last: tuple[Condition, ...] = ()
+
+    @property
+    def axes(self) -> frozenset[str]:
+        """All of those that its bounds are made of."""
+        every = (*self.near, *self.far, *self.last)
+        return frozenset(name for one in every for name, _ in one.terms)
+
+
+@lru_cache(maxsize=4096)
+def live_gap(program: Program, axis: str) -> Gap | None:
+    """Where a mask leaves two spans of `axis`, as a window beside the first points does, what is
+    between them in every reduction over it."""
+    common: set[Gap] | None = None
+    for position, node in enumerate(program.nodes):
+        if axis in combined_axes(node):
+            found = {
+                gap
+                for mask in _deciding(program, position, axis)
+                for gap in _gaps(program, program.nodes[mask.node].args[0], mask.outside == 2, axis)
+                if not any(
+                    {name for name, _ in one.terms} & mask.inner for one in gap.near + gap.far
+                )
+            }
+            common = found if common is None else common & found
+    return min(common, key=str) if common else None
+
+
+def is_narrowed(program: Program, axis: str) -> bool:
+    """Whether masks leave out points of an axis that a loop need not go over."""
+    return bool(live_range(program, axis)) or live_gap(program, axis) is not None
+
+
+def _gaps(program: Program, position: int, holds: bool, axis: str) -> list[Gap]:
+    """Those that a condition leaves where it holds, or where it fails."""
+    node = program.nodes[position]
+    function = node.op.function if isinstance(node.op, Map) else ""
+    if function == "not":
+        return _gaps(program, node.args[0], not holds, axis)
+    if function == ("and" if holds else "or"):
+        return [gap for arg in node.args for gap in _gaps(program, arg, holds, axis)]
+    if function != ("or" if holds else "and"):
+        return []
+    near, far, last = list[Condition](), list[Condition](), list[Condition]()
+    for bounds in _alternatives(program, position, holds):
+        signs = {dict(one.terms).get(axis, 0): one for one in bounds if not one.reads}
+        if 1 in signs:
+            far.append(signs[1])
+            last += [signs[-1]] if -1 in signs else []
+        elif -1 in signs:
+            near.append(signs[-1])
+        else:
+            return []
+    whole = tuple(last) if len(last) == len(far) else ()
+    return [Gap(tuple(near), tuple(far), whole)] if near and far else []
+
+
+def _alternatives(program: Program, position: int, holds: bool) -> list[list[Condition]]:
+    """What follows from each of the conditions of which one holds."""
+    node = program.nodes[position]
+    function = node.op.function if isinstance(node.op, Map) else ""
+    if function == "not":
+        return _alternatives(program, node.args[0], not holds)
+    if function == ("or" if holds else "and"):
+        return [one for arg in node.args for one in _alternatives(program, arg, holds)]
+    return [_conjuncts(program, position, holds)]
+
+
 def _either(left: dict[Key, int], right: dict[Key, int]) -> dict[Key, int]:
     """What holds where one or the other does: of two bounds in one direction, the weaker."""
     return {terms: max(left[terms], right[terms]) for terms in left if terms in right}
@@ -256,15 +332,17 @@ def only_bounds(program: Program, position: int, holds: bool) -> bool:
     return bool(_conjuncts(program, position, holds))
 
 
-def sufficient(program: Program, position: int) -> tuple[Condition, ...] | None:
-    """Affine bounds that together make a condition hold; None where none are known to."""
+def sufficient(program: Program, position: int, beyond: str = "") -> tuple[Condition, ...] | None:
+    """Affine bounds that together make a condition hold; None where none are known to. Of several
+    ways to hold the first one, or the first one that bounds the axis `beyond` from below."""
     node = program.nodes[position]
     function = node.op.function if isinstance(node.op, Map) else ""
     if function in ("and", "or"):
-        parts = [sufficient(program, arg) for arg in node.args]
+        parts = [sufficient(program, arg, beyond) for arg in node.args]
         known = [part for part in parts if part is not None]
         if function == "or":
-            return known[0] if known else None
+            far = [part for part in known if any(dict(c.terms).get(beyond, 0) > 0 for c in part)]
+            return next(iter([*far, *known]), None)
         return tuple(one for part in known for one in part) if len(known) == len(parts) else None
     if function not in ("le", "lt"):
         return None

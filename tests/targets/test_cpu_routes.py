@@ -95,8 +95,17 @@ def memory(g: Graph) -> None:
     g.output("S", recur(state, after), "f32", (d, e))
 
 
+def first_and_near(g: Graph) -> None:
+    """Rows meet the first columns and those just before them."""
+    i, j, e = g.axes(i=90, j=90, e=9)
+    kept = (g.iota(j) < 5) | (g.iota(i) - g.iota(j) < 20)
+    weight = where(kept & (g.iota(j) <= i), g.input("W", (i, j), "f32"), 0.0)
+    g.output("O", contract(weight, g.input("V", (j, e), "f32"), over=j), "f32", (i, e))
+
+
 OWN: tuple[Callable[[Graph], None], ...] = (
     matrices, normal_linear, unmasked, shared_factor, weighted_rows, pooled, moving_average, memory,
+    first_and_near,
 )  # fmt: skip
 KNOWN: tuple[tuple[str, dict[str, Any]], ...] = (
     ("softmax", {"m": 7, "n": 65}),

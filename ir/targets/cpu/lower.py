@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.program import Program
-from ir.rewrite.domain import Condition, live_range
+from ir.rewrite.domain import Condition, live_gap, live_range
 from ir.stages import Stage
 from ir.targets.cpu import packing
 from ir.targets.cpu.access import Access, Digit
@@ -70,6 +71,8 @@ class Lowering:
         self.conditions: Mapping[str, tuple[Condition, ...]] = {
             axis: live_range(self.program, axis) for axis in self._reduced()
         }
+        gaps = {axis: live_gap(self.program, axis) for axis in self._reduced()}
+        self.gaps = {axis: gap for axis, gap in gaps.items() if gap is not None}
         self.bases = {id(b): self._base(b) for b in all_buffers(plan)}
         self.pad_bases = self._place_pads()
         self.tile_scratch = self.b.offset(frame.private, room_of(plan).private - TILE_SCRATCH)
@@ -207,8 +210,31 @@ class Lowering:
         low, high = self._bounds(loop)
         region = self.regions[loop.axis]
         runs = region.exact or loop.block >= 1
-        with self.b.loop(loop.axis, low, high, loop.block, runs=runs) as inner:
-            self._enter(loop, inner.variable, low, high)
+        gap = self._gap(loop, low, high)
+        end = high if gap is None else self.b.sub(high, gap[1])
+        with self.b.loop(loop.axis, low, end, loop.block, runs=runs) as inner:
+            origin: Index = inner.variable
+            if gap is not None:
+                past = self.b.add(self.b.sub(origin, gap[0]), 1)
+                beyond = self.b.minimum(self.b.maximum(past, 0), 1)
+                origin = self.b.add(origin, self.b.mul(gap[1], beyond))
+            self._enter(loop, origin, low, high)
+
+    def _gap(self, loop: Loop, low: Index, high: Index) -> tuple[Index, Index] | None:
+        """Where a loop leaves out blocks that matter to nothing (masks), and so many points; its
+        first block and its last one are there."""
+        gap = self.gaps.get(loop.axis)
+        if gap is None or not self._matters(loop):
+            return None
+        b, block = self.b, loop.block
+        ends = [b.add(self._largest(one, loop.axis), 1) for one in gap.near]
+        begins = [b.sub(0, self._largest(one, loop.axis)) for one in gap.far]
+        end, begin = reduce(b.maximum, ends), reduce(b.minimum, begins)
+        near = b.index("idiv", b.add(b.maximum(b.sub(end, low), 1), block - 1), block)
+        last = b.index("idiv", b.sub(b.sub(high, 1), low), block)
+        far = b.minimum(b.index("idiv", b.maximum(b.sub(begin, low), 0), block), last)
+        gone = b.mul(b.maximum(b.sub(far, near), 0), block)
+        return b.add(low, b.mul(near, block)), gone
 
     def _enter(
         self,
@@ -270,6 +296,10 @@ class Lowering:
                 start = self.b.maximum(self.b.sub(self.b.sub(0, rest), region.low), 0)
                 blocks = self.b.index("idiv", start, loop.block)
                 low = self.b.maximum(low, self.b.add(region.low, self.b.mul(blocks, loop.block)))
+        gap = self.gaps.get(loop.axis)
+        if gap is not None and gap.last and self._matters(loop):
+            ends = [self._largest(one, loop.axis) for one in (*gap.near, *gap.last)]
+            high = self.b.minimum(high, self.b.add(reduce(self.b.maximum, ends), 1))
         if high is not region.high or low is not region.low:
             limit = self.b.index(
                 "idiv", self.b.sub(self.b.sub(region.high, 1), region.low), loop.block
@@ -281,15 +311,17 @@ class Lowering:
     def _usable(self, loop: Loop) -> tuple[Condition, ...]:
         """Conditions that hold for everything inside a loop: not where its points are stored."""
         conditions = self.conditions.get(loop.axis, ())
-        if not conditions:
-            return ()
+        return conditions if self._matters(loop) else ()
+
+    def _matters(self, loop: Loop) -> bool:
+        """Whether nothing is stored over a loop, so that points of it may be left out."""
         for leaf in self.plan.leaves.values():
             stage = leaf.stage
             stored = any(r.tensor for r in stage.written)
             kept = loop.axis in stage.parallel
             if loop in leaf.path() and kept and stored:
-                return ()
-        return conditions
+                return False
+        return True
 
     def _largest(self, condition: Condition, axis: str) -> Index:
         """Largest value over the current regions of the condition without `axis`."""

@@ -209,7 +209,8 @@ class BlockCosts:
             name = self.kernel.name(stem)
             chosen = columns.is_(name, value) if name in columns else np.zeros(columns.rows)
             found[f"{stem}.{value}"] = array_of(chosen)
-        return found | {KEEP: self._option(columns, KEEP, 0)}
+        spread = array_of(cluster_of(self.kernel, columns))
+        return found | {KEEP: self._option(columns, KEEP, 0), "spread": np.log2(spread)}
 
     def _shares(self, columns: Columns, tiles: Array, steps: Array) -> tuple[Array, Array]:
         """Blocks, and the steps that each of them goes through."""

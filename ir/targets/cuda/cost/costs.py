@@ -60,6 +60,11 @@ COLUMNS = 8  # of a matrix, of which a thread has neighbours
 TRIP_CLOCKS = 600.0  # of a step of a walk: its loads' latency
 
 
+def late_columns(columns: Columns, name: str) -> Array:
+    """How many columns ahead an epilogue asks for its operands."""
+    return array_of(columns[name]) if name in columns else np.zeros(columns.rows)
+
+
 def least_clocks(program: Program, hardware: Hardware) -> float:
     """Clocks that a program takes at least: tensor cores busy, or every tensor moved once."""
     size = min(dtype_of(spec.dtype).bytes for spec in program.tensors)
@@ -128,6 +133,11 @@ class TensorCosts(TensorStreams):
         for ring, stem in extra_names(self.program, self.roles):
             found[f"extra.{HELD if ring == HELD else 'streamed'}"] += self._value(columns, stem)
         found["unit"] = np.ones(columns.rows)
+        found["blocks"] = array_of(self._value(columns, RESIDENT))
+        found["late"] = late_columns(columns, self.name(late.NAME))
+        found["drawn"] = np.zeros(columns.rows)
+        if self.name(drawing.NAME) in columns:
+            found["drawn"] = array_of(columns.is_(self.name(drawing.NAME), drawing.DYNAMIC))
         ahead = np.where(self._reads_blocks(columns), array_of(self._depth(columns)) / self.step, 2)
         found["fragments"] = np.where(self._from_registers(columns), ahead, np.nan)
         return found
@@ -329,8 +339,7 @@ class TensorCosts(TensorStreams):
         each = rows * wide / array_of(self._value(columns, "consumers")) / ROWS
         direct = self._is(columns, "epilogue", "direct")  # loads do not pass stores to memory
         times = each / np.where(direct, float(COLUMNS), LINE / self.size)
-        if self.name(late.NAME) in columns:
-            times = times / (1.0 + self._value(columns, late.NAME))
+        times = times / (1.0 + late_columns(columns, self.name(late.NAME)))
         waits = times * (TRIP_CLOCKS if loaded_late(self.program) else 0.0)
         work = self._late_work * rows * wide / LANES_PER_CLOCK
         return np.where(self._is(columns, "partition", "whole"), 0.0, work + waits)

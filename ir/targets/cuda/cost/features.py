@@ -34,12 +34,13 @@ TENSOR_NAMES = (
     "cluster.down", "cluster.across", "waves", "balance", "bound", "memory", "store",
     "promotion", "streams.rows", "streams.columns", "merges.last", "warps", "fragments", "unit",
     "merges.atomics", "merges.turnstile", "merging", "raster.across", "extra.held",
-    "extra.streamed", "warps.depth", "epilogue.staged",
+    "extra.streamed", "warps.depth", "epilogue.staged", "blocks", "late", "drawn",
 )  # fmt: skip
 BLOCK_NAMES = (
     "threads", "blocks", "trips", "held", "resident", "waves", "balance", "vector", "busy",
     "moved", "work", "lane.tile", "lane.own", "reduced.tile", "reduced.own", "walkers", "ahead",
     "parts", "prefetch", "keep", "loads.first", "stores.stream", "waits.registers",
+    "spread", "beside", "share", "multiplies",
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from ir.columns import Decision
 from ir.ops.map import Map
 from ir.space import Columns
+from ir.targets.cuda.build import late
 from ir.targets.cuda.build.computed import below
 from ir.targets.cuda.cost.costs import (
     FILL_CLOCKS,
@@ -18,6 +19,7 @@ from ir.targets.cuda.cost.costs import (
     SPLIT_CLOCKS,
     Array,
     Table,
+    late_columns,
     raster_numbers,
     stored_bytes,
 )
@@ -62,6 +64,7 @@ class MmaCosts(MmaRules):
             "accumulators": _floats(self._registers(columns)),
             "warps.depth": _floats(self._value(columns, "warps.depth")),
             "epilogue.staged": _floats(columns.is_(self.name("epilogue"), "staged")),
+            "late": late_columns(columns, self.name(late.NAME)),
             **raster_numbers(columns, self.name("raster")),
         }  # fmt: skip
         return table | self._times(columns, rows, wide, depth, tiles, steps, parts)

@@ -201,6 +201,8 @@ class PlainCosts:
             "threads": np.log2(threads), "blocks": np.log2(blocks), "trips": np.log2(trips),
             "resident": resident, "waves": np.log2(waves), "busy": busy, "reduced.own": how.run,
             "team": np.log2(how.team), "ahead": how.ahead, "issued": work / (traffic + 1.0),
+            "beside": np.log2(how.beside), "share": np.log2(how.share),
+            "multiplies": (how.tile > 0).astype(np.float64),
             "clocks": clocks, "traffic": traffic,
         }  # fmt: skip
 

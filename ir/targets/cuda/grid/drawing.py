@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ir.columns import Decision
 from ir.program import Program
-from ir.rewrite.domain import live_range
+from ir.rewrite.domain import live_gap, live_range
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.launch import Room
 from ir.targets.cuda.text.writer import Writer
@@ -33,7 +33,7 @@ def is_uneven(program: Program, roles: Roles) -> bool:
     """Whether main loops of some tiles are longer than those of others."""
     return any(
         condition.varies(walk) for walk in roles.walked for condition in live_range(program, walk)
-    )
+    ) or any(live_gap(program, walk) for walk in roles.walked)
 
 
 def scheduler_decision(name: str, owner: str, program: Program, roles: Roles) -> Decision | None:

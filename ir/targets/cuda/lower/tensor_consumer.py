@@ -44,7 +44,7 @@ from ir.kernel.tile_kernel import (
 )
 from ir.layout.expressions import variable
 from ir.ops.reduce import Carry
-from ir.rewrite.domain import live_range
+from ir.rewrite.domain import is_narrowed
 from ir.targets.cuda.bodies.tensor_order import MOVED
 from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.build.tensor_kernel import BEGUN, KEEP, LOADED, NEXT, TMA
@@ -188,7 +188,9 @@ class ConsumerPrinter(Printer):
         e, first = self.e, str(loop.first)
         free = None
         if loop.free is not None:
-            free = free_blocks(e, self.plan.roles.main_walk, self.lowering.walk_from)
+            lowering = self.lowering
+            axis = self.plan.roles.main_walk
+            free = free_blocks(e, axis, lowering.walk_from, lowering.spans)
         if free is not None:
             assert loop.free is not None
             if free.low:
@@ -351,7 +353,7 @@ class ConsumerPrinter(Printer):
     def starts_at_zero(self, position: int) -> bool:
         """Whether the sum is cleared first: it is corrected on its way, or may have no terms."""
         carried = isinstance(self.nodes[position].op, Carry)
-        return carried or any(live_range(self.plan.program, axis) for axis in self.lowering.looped)
+        return carried or any(is_narrowed(self.plan.program, axis) for axis in self.lowering.looped)
 
     def show(self, position: int) -> None:
         """What tensor cores wrote may be read from here on."""

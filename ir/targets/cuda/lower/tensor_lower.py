@@ -33,7 +33,7 @@ from ir.targets.cuda.lower.tensor_former import FormerPrinter
 from ir.targets.cuda.lower.tensor_producer import ProducerPrinter
 from ir.targets.cuda.plans.tensor_plan import GROUP, Plan, Ring
 from ir.targets.cuda.text import scalars
-from ir.targets.cuda.text.bounds import blocks_along, loop_bounds
+from ir.targets.cuda.text.bounds import blocks_along, gap_bounds, loop_bounds
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.naming import text_name
 from ir.targets.cuda.text.registers import Team
@@ -47,6 +47,7 @@ class TensorLowering:
 
     produces: type[ProducerPrinter] = ProducerPrinter
     evaluates: type[TensorEvaluator] = TensorEvaluator
+    spans: tuple[str, str] | None = None  # blocks of the first of two spans, and between them
     ends = 1  # arrivals that say that a slot's copies have ended
 
     def __init__(self, plan: Plan, program: Program, name: str) -> None:
@@ -223,7 +224,7 @@ class TensorLowering:
             pieces = self.stream.pieces(w, cluster, turns)
             with pieces as (self.whole, self.first_block):
                 evaluator.origins |= self.grid.decode(w, self.whole)
-                evaluator.looped, self.walk_from = self.looped, "0"
+                evaluator.looped, self.walk_from, self.spans = self.looped, "0", None
                 yield
             return
         tile = w.name("tile")
@@ -268,7 +269,25 @@ class TensorLowering:
         if low != "0":
             self.walk_from = f"{axis}_from"
             w.line(f"const i32 {self.walk_from} = {low};")
-        self._declare_blocks(w, f"(max({high} - {self.walk_from}, 0) + {tile - 1}) / {tile}")
+        self.spans, gap = None, gap_bounds(evaluator, axis)
+        if gap is not None:
+            high = f"min({high}, {gap[-1]})"
+        blocks = f"(max({high} - {self.walk_from}, 0) + {tile - 1}) / {tile}"
+        if gap is not None:
+            blocks = self._declare_spans(w, axis, blocks, *gap[:2])
+        self._declare_blocks(w, blocks)
+
+    def _declare_spans(self, w: Writer, axis: str, blocks: str, end: str, begin: str) -> str:
+        """Where the first span ends and how many blocks the second is behind it; the blocks of
+        both."""
+        tile, start = self.plan.tiles[axis], self.walk_from
+        every, near, gone = (f"{axis}_{word}" for word in ("blocks", "near", "gone"))
+        w.line(f"const i32 {every} = {blocks};")
+        w.line(f"const i32 {near} = min((max({end} - {start}, 0) + {tile - 1}) / {tile}, {every});")
+        far = f"min(max({begin} - {start}, 0) / {tile}, {every})"
+        w.line(f"const i32 {gone} = max({far} - {near}, 0);")
+        self.spans = near, gone
+        return f"{every} - {gone}"
 
     def _declare_blocks(self, w: Writer, blocks: str) -> None:
         """The blocks that are walked, all of them or this part's share."""
@@ -297,6 +316,9 @@ class TensorLowering:
             axis = walked[0]
             name = w.name(f"{axis}_at")
             start = "" if self.walk_from == "0" else f"{self.walk_from} + "
+            if self.spans:
+                near, gone = self.spans
+                block = f"({block} + ({block} < {near} ? 0 : {gone}))"
             w.line(f"const i32 {name} = {start}{block} * {self.plan.tiles[axis]};")
             return {axis: name}
         origins, rest = {}, w.name("number")

@@ -220,9 +220,9 @@ class TensorRules(FormedRules):
         )
         entry = self._entry_registers(columns)
         limit = np.where(limit == 0, entry, limit)
-        entry_fits = used <= entry + np.where(consumers == 3, -32, 64)
-        if self.formed:
-            entry_fits = self._widest(columns) // 2 + BESIDE_SUMS <= entry
+        entry_fits = self._widest(columns) // 2 + BESIDE_SUMS <= entry
+        if not self.formed:
+            entry_fits &= used <= entry + np.where(consumers == 3, -32, 64)
         spare = np.where(limit >= 232, 24, 32)
         return (used + spare <= limit) & entry_fits
 

@@ -15,7 +15,7 @@ import numpy as np
 from ir.columns import Columns, Decision, tables_of
 from ir.dtypes import dtype_of
 from ir.ops.store import Store
-from ir.rewrite.domain import live_range
+from ir.rewrite.domain import is_narrowed
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.stages import is_reduction
@@ -39,7 +39,7 @@ class TensorStreams(TensorRules):
         """Whether products are all that is summed, over equally many blocks in all tiles."""
         products = {product.position for product in self.roles.outer}
         sums = {n for n, node in enumerate(self.program.nodes) if is_reduction(node)}
-        narrowed = any(live_range(self.program, axis) for axis in self.roles.walked)
+        narrowed = any(is_narrowed(self.program, axis) for axis in self.roles.walked)
         return sums == products and not self.roles.inner and not narrowed
 
     def stream_decisions(self) -> list[Decision]:

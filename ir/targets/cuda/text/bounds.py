@@ -10,7 +10,7 @@ from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.ops.map import Map
 from ir.program import Program
-from ir.rewrite.domain import MOST_READ, Condition, block_of, live_range, sufficient
+from ir.rewrite.domain import MOST_READ, Condition, block_of, live_gap, live_range, sufficient
 from ir.targets.cuda.text.evaluate import Evaluator
 
 _FAR = 1 << 30  # of what is read: what is added to it does not overflow
@@ -51,6 +51,29 @@ def loop_bounds(evaluator: Evaluator, axis: str) -> tuple[str, str]:
     return low, high
 
 
+def gap_bounds(evaluator: Evaluator, axis: str) -> tuple[str, str, str] | None:
+    """Where a mask leaves two spans of a main loop: the end of the first, the begin of the second,
+    and the end of that or the axis' extent, as text."""
+    program = evaluator.program
+    gap = live_gap(program, axis)
+    if gap is None or any(axis in store.axes for _, store in program.stores()):
+        return None
+
+    def told(conditions: tuple[Condition, ...]) -> list[str] | None:
+        found = [_largest(evaluator, condition, axis) for condition in conditions]
+        return None if None in found else [text for text in found if text is not None]
+
+    near, far, last = (told(conditions) for conditions in (gap.near, gap.far, gap.last))
+    if near is None or far is None:
+        return None
+    end = reduce("max({}, {})".format, [f"{text} + 1" for text in near])
+    begin = reduce("min({}, {})".format, [f"-({text})" for text in far])
+    close = str(program.axes[axis])
+    if last:
+        close = reduce("max({}, {})".format, [end, *(f"{text} + 1" for text in last)])
+    return end, begin, close
+
+
 def ends_early(program: Program, axis: str) -> bool:
     """Whether a mask, or what is read, may end a main loop along an axis before the axis does."""
     return any(dict(one.terms).get(axis, 0) < 0 for one in _narrowing(program, axis))
@@ -74,14 +97,17 @@ def masks_along(program: Program, axis: str) -> dict[int, tuple[Condition, ...]]
     masks: dict[int, tuple[Condition, ...]] = {}
     for node in program.nodes:
         if isinstance(node.op, Map) and node.op.function == "where":
-            bounds = sufficient(program, node.args[0])
+            bounds = sufficient(program, node.args[0], axis)
             if bounds and any(axis in dict(bound.terms) for bound in bounds):
                 masks[node.args[0]] = bounds
     return masks
 
 
-def free_blocks(evaluator: Evaluator, axis: str, start: str) -> Free | None:
+def free_blocks(
+    evaluator: Evaluator, axis: str, start: str, spans: tuple[str, str] | None = None
+) -> Free | None:
     """Which blocks of a main loop that begins at `start` no mask touches; None if that is not told.
+    Of two spans, so many blocks and as many left out behind them, those of the second.
 
     That is where every bound of a mask holds for the least that its other terms can be in the tile,
     and where the whole block lies inside the axis.
@@ -100,6 +126,10 @@ def free_blocks(evaluator: Evaluator, axis: str, start: str) -> Free | None:
             low.append(f"(max(-({rest}) - {start}, 0) + {tile - 1}) / {tile}")
     if evaluator.ragged(axis):
         high.append(f"({program.axes[axis]} - {start}) / {tile}")
+    if spans:
+        near, gone = spans
+        low = [near, *(f"{text} - {gone}" for text in low)]
+        high = [f"{text} - {gone}" for text in high]
     return Free(frozenset(masks), tuple(low), tuple(high)) if low or high else None
 
 
