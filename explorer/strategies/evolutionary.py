@@ -27,7 +27,7 @@ from explorer.strategies.history import (
     keys_of,
 )
 from explorer.strategies.mosaic import Mosaic
-from explorer.strategies.opening import Opening
+from explorer.strategies.opening import Opening, Routes
 from explorer.strategies.opening import Settings as OpeningSettings
 from explorer.strategies.remembered import RememberedPrior, remembering
 from explorer.strategies.second_opinion import SecondOpinion
@@ -56,6 +56,7 @@ class Settings:
     polish: float = 0.3
     diversity: float = 0.7  # penalty for likeness, in standard deviations of the pool's scores
     seed_share: float = 0.5  # of the first batches
+    seed_later: float = 0.125  # where a prior is trusted: it may have seen nothing like this space
     assembled: float = 0.125  # of what the fastest kernels of several make together
     warm_up: int = 16  # trials before the model is asked
     opening: OpeningSettings = field(default_factory=OpeningSettings)
@@ -104,6 +105,7 @@ class Evolutionary:
         self._turns = np.zeros(len(space.decisions), dtype=np.int64)  # of decisions, see `_turned`
         self._opinion = SecondOpinion(self.history, self.settings.opinion)
         self._mosaic = Mosaic(space)
+        self._routes = Routes(space)
         self._neighbours = Neighbours(self.space)
         self._legality: dict[bytes, bool] = {}  # of the best told rows
 
@@ -153,9 +155,13 @@ class Evolutionary:
 
     def _seeds(self, n: int) -> Matrix:
         """Seeds for a batch of `n`. A prior that is trusted ranks the space's own among the rest:
-        they have seats for certain in the first batch alone, which then takes no time to choose."""
+        they have all seats of the first batch, which then takes no time to choose, and few later:
+        those that may be fastest by how far estimates of their routes were off."""
         if self.guide.trusted:
-            return self._queue.take(n, 0 if self.history.tally.any() else n)
+            if not self.history.tally.any():
+                return self._queue.take(n, n)
+            own = self._stochastic(n * self.settings.seed_later)
+            return self._queue.take(n, own, self._routes.order)
         return self._queue.take(
             n if self.guide.warm else max(1, round(n * self.settings.seed_share))
         )
@@ -165,6 +171,7 @@ class Evolutionary:
         self.guide.judge(rows, seconds)
         self.history.told(schedules, outcomes)
         self._mosaic.told(rows, seconds, outcomes)
+        self._routes.told(rows, seconds)
         self._credit.settle(rows, seconds)
 
     def _learn(self) -> None:

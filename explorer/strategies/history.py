@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -214,9 +214,11 @@ class SeedQueue:
         """Of these, what is left."""
         return self.own
 
-    def take(self, count: int, own: int | None = None) -> Matrix:
-        """Up to `count` seeds that have not been measured yet, `own` of the space's at most; from
-        the second time on of all that can be made legal."""
+    def take(
+        self, count: int, own: int | None = None, order: Callable[[Matrix], Matrix] | None = None
+    ) -> Matrix:
+        """Up to `count` seeds that have not been measured yet, `own` of the space's at most, by
+        `order` if there is one; from the second time on of all that can be made legal."""
         given = self._history.new(self._given)  # whatever is thought of them
         seats = max(0, count - len(given))
         seats = seats if own is None else min(own, seats)
@@ -225,6 +227,7 @@ class SeedQueue:
             space, self._mended = self._history.space, True
             mine = self._fresh(given, first_rows(space, space.seed_rows(self._rng)))
         self._begun = True
+        mine = order(mine) if order is not None and seats else mine
         self._given, self._own = given[count:], mine[seats:]
         return np.concatenate([given[:count], mine[:seats]])
 

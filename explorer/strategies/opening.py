@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ir.space import Matrix, Space
+from ir.space import Matrix, Row, Space
 
 Scores = NDArray[np.float64]
 
@@ -36,9 +36,7 @@ def first_rows(space: Space, rows: Matrix) -> Matrix:
     """
     if not len(rows):
         return rows
-    forks = {space.decisions[number].name for number in space.shape.governing}
-    forks |= {decision.name for decision in space.decisions if decision.group == "tensorize"}
-    places = [n for n, decision in enumerate(space.decisions) if decision.name in forks]
+    places = forks_of(space)
     costs = estimates(space, rows)
     cheapest = np.argsort(costs, kind="stable")
     turns: dict[bytes, int] = {}
@@ -49,6 +47,60 @@ def first_rows(space: Space, rows: Matrix) -> Matrix:
         turns[route] = turns[route] + 1 if route in turns else late
         order.append((turns[route], rank, number))
     return rows[[number for _, _, number in sorted(order)]]
+
+
+def forks_of(space: Space) -> list[int]:
+    """The columns of decisions that tell routes apart."""
+    forks = {space.decisions[number].name for number in space.shape.governing}
+    forks |= {decision.name for decision in space.decisions if decision.group == "tensorize"}
+    return [n for n, decision in enumerate(space.decisions) if decision.name in forks]
+
+
+class Routes:
+    """How much longer than estimated the rows of each route took, at least, and which rows are
+    worth a try by that: a route that was not measured is thought as good as the best of the others
+    (optimism in the face of uncertainty; Lai and Robbins, 1985)."""
+
+    def __init__(self, space: Space) -> None:
+        self._space, self._places = space, forks_of(space)
+        self._told: list[tuple[Matrix, Scores]] = []
+        self._over: dict[bytes, float] = {}  # in powers of two
+        self._costs: dict[bytes, float] = {}
+
+    def told(self, rows: Matrix, seconds: Scores) -> None:
+        """Rows, and what they took: anything that is no time is passed over."""
+        if len(rows):
+            self._told.append((rows, seconds))
+
+    def order(self, rows: Matrix) -> Matrix:
+        """The rows, those first that may be fastest."""
+        if not len(rows):
+            return rows
+        self._learn()
+        unknown = min(self._over.values(), default=0.0)
+        over = [self._over.get(self._route(row), unknown) for row in rows]
+        return rows[np.argsort(self._estimates(rows) + np.array(over), kind="stable")]
+
+    def _estimates(self, rows: Matrix) -> Scores:
+        """Those that were asked for before are known."""
+        keys = [row.tobytes() for row in rows]
+        new = [number for number, key in enumerate(keys) if key not in self._costs]
+        if new:
+            costs = estimates(self._space, rows[new]).tolist()
+            self._costs.update(zip((keys[number] for number in new), costs, strict=True))
+        return np.array([self._costs[key] for key in keys])
+
+    def _route(self, row: Row) -> bytes:
+        return row[self._places].tobytes()
+
+    def _learn(self) -> None:
+        for rows, seconds in self._told:
+            timed = np.isfinite(seconds) & (seconds > 0)
+            over = np.log2(seconds[timed]) - estimates(self._space, rows[timed])
+            for row, here in zip(rows[timed], over.tolist(), strict=True):
+                key = self._route(row)
+                self._over[key] = min(here, self._over.get(key, np.inf))
+        self._told.clear()
 
 
 def estimates(space: Space, rows: Matrix) -> Scores:

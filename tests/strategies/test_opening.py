@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,8 +11,8 @@ from numpy.typing import NDArray
 from explorer.strategies.contract import FakeOutcome
 from explorer.strategies.evolutionary import Evolutionary
 from explorer.strategies.evolutionary import Settings as EvolutionarySettings
-from explorer.strategies.opening import MOST, Correction, Opening, Settings
-from ir.space import Matrix, Space
+from explorer.strategies.opening import ESTIMATE, MOST, Correction, Opening, Routes, Settings
+from ir.space import Columns, Decision, Matrix, Space
 from tests.space.toy import tiling_space, toy_seconds
 
 SPACE = tiling_space()
@@ -107,3 +108,50 @@ def test_the_pool_holds_what_was_measured_and_mutants_of_it() -> None:
     apart = (pool[:, None, :] != measured[None, :, :]).sum(axis=2).min(axis=1)
     assert (apart == 0).any()
     assert ((apart > 0) & (apart <= 2)).any()
+
+
+def test_seeds_have_seats_later_whatever_a_prior_thinks() -> None:
+    drawn = SPACE.sample(np.random.default_rng(4), 12)
+    space = replace(SPACE, seeds=tuple(SPACE.schedule(row).as_dict() for row in drawn))
+    settings = EvolutionarySettings(seed_later=1.0)
+    strategy = Evolutionary(space, np.random.default_rng(0), trials=64, settings=settings)
+    strategy.use_prior(Flattering())
+    seeds = {row.tobytes() for row in drawn}
+    asked = [row.tobytes() for _ in range(3) for row in _told(strategy, 4)]
+    assert {*asked} == seeds
+
+
+def two_routes() -> Space:
+    """A way through one kernel and one through two; what is estimated is `cost` in powers of two,
+    on both alike."""
+
+    def features(columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
+        return (ESTIMATE,), np.asarray(columns["cost"], dtype=np.float32)[:, None]
+
+    return Space(
+        "toy",
+        (
+            Decision("way", ("one", "two"), "tensorize", "", "of two"),
+            Decision("cost", tuple(range(12)), "tile", "", "of each"),
+        ),
+        features=features,
+    )
+
+
+def test_a_route_that_was_not_measured_is_hoped_for() -> None:
+    space = two_routes()
+    routes = Routes(space)
+    rows = np.array([(way, cost) for way in (0, 1) for cost in range(12)], dtype=np.int16)
+    assert routes.order(rows)[:2].tolist() == [[0, 0], [1, 0]]
+    routes.told(np.array([[0, 1], [0, 2]], dtype=np.int16), np.array([16.0, 32.0]))
+    assert routes.order(rows)[0].tolist() == [0, 0]  # both as far off, for all that is known
+    routes.told(np.array([[1, 3]], dtype=np.int16), np.array([16.0]))  # less far off
+    assert routes.order(rows)[:3].tolist() == [[1, 0], [1, 1], [0, 0]]
+
+
+def test_failures_say_nothing_of_a_route() -> None:
+    space = two_routes()
+    routes = Routes(space)
+    routes.told(np.array([[0, 1], [1, 1]], dtype=np.int16), np.array([np.nan, 4.0]))
+    rows = np.array([[0, 5], [1, 4]], dtype=np.int16)
+    assert routes.order(rows).tolist() == [[1, 4], [0, 5]]

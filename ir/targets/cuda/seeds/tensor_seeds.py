@@ -275,9 +275,10 @@ class Seeds:
         values: dict[str, Value] = {}
         values |= self._split_tile(roles.rows, rows) or {}
         values |= {self.kernel.name(f"tile.{axis}"): 1 for axis in roles.columns}
-        values[self.kernel.name(f"tile.{roles.columns[-1]}")] = max(
-            8, columns // len(roles.outer) // 8 * 8
-        )
+        last = roles.columns[-1]
+        whole = -(-self.kernel.program.axes[last] // 8) * 8  # columns beyond it are for nothing
+        wide = max(8, columns // len(roles.outer) // 8 * 8)
+        values[self.kernel.name(f"tile.{last}")] = min(wide, whole)
         walk = roles.main_walk
         extent = self.kernel.program.axes[walk]
         inside = prod(self.kernel.program.axes[axis] for axis in roles.whole)
