@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.features import IDEAL
 from ir.space import Matrix, Row, Space
 
 Scores = NDArray[np.float64]
@@ -58,8 +59,9 @@ def forks_of(space: Space) -> list[int]:
 
 class Routes:
     """How much longer than estimated the rows of each route took, at least, and which rows are
-    worth a try by that: a route that was not measured is thought as good as the best of the others
-    (optimism in the face of uncertainty; Lai and Robbins, 1985)."""
+    worth a try by that: of a route that was not measured the estimate is believed, or where a
+    backend does not tell in seconds, it is thought as good as the best of the others (optimism in
+    the face of uncertainty; Lai and Robbins, 1985)."""
 
     def __init__(self, space: Space) -> None:
         self._space, self._places = space, forks_of(space)
@@ -77,9 +79,17 @@ class Routes:
         if not len(rows):
             return rows
         self._learn()
-        unknown = min(self._over.values(), default=0.0)
+        least = self._least(rows[:1])
+        unknown = min(self._over.values(), default=0.0) if least is None else least
         over = [self._over.get(self._route(row), unknown) for row in rows]
         return rows[np.argsort(self._estimates(rows) + np.array(over), kind="stable")]
+
+    def _least(self, row: Matrix) -> float | None:
+        """The seconds to which estimates are relative, as a power of two."""
+        if self._space.features is None:
+            return None
+        names, table = self._space.features(self._space.columns(row))
+        return float(table[0, names.index(IDEAL)]) if {IDEAL, ESTIMATE} <= {*names} else None
 
     def _estimates(self, rows: Matrix) -> Scores:
         """Those that were asked for before are known."""

@@ -175,8 +175,15 @@ def test_what_a_model_tells_counts_more_the_farther_away_a_time_was_measured() -
 
 
 def test_what_is_expected_between_is_chosen_by_whoever_has_the_table_alone() -> None:
-    near, better = _schedules(2)
-    table = _table([_timed(128, near, 1e-5), _timed(512, near, 4e-5)], [])
+    drawn = _schedules(8)
+    tables = [_table([_timed(128, one, 1e-5), _timed(512, one, 4e-5)], []) for one in drawn]
+    choices = [choice_for(table, (201,), Members(_member)) for table in tables]
+    near, table = next(  # not one of which another number of tiles is thought better there
+        (one, table)
+        for one, table, choice in zip(drawn, tables, choices, strict=True)
+        if choice is not None and choice.schedule == one
+    )
+    better = next(one for one in drawn if one != near)
     expected = replace(table, expected=(_timed(200, better, 1e-6),))
     assert Table.from_data(expected.to_data()) == expected
     for found, schedule in ((table, near), (expected, better)):

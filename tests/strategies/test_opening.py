@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.features import IDEAL
 from explorer.strategies.contract import FakeOutcome
 from explorer.strategies.evolutionary import Evolutionary
 from explorer.strategies.evolutionary import Settings as EvolutionarySettings
@@ -121,12 +122,14 @@ def test_seeds_have_seats_later_whatever_a_prior_thinks() -> None:
     assert {*asked} == seeds
 
 
-def two_routes() -> Space:
+def two_routes(told: bool = False) -> Space:
     """A way through one kernel and one through two; what is estimated is `cost` in powers of two,
-    on both alike."""
+    on both alike, and of a second if that is `told`."""
 
     def features(columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
-        return (ESTIMATE,), np.asarray(columns["cost"], dtype=np.float32)[:, None]
+        cost = np.asarray(columns["cost"], dtype=np.float32)
+        both = np.stack([cost, np.zeros_like(cost)], axis=1)
+        return ((ESTIMATE, IDEAL), both) if told else ((ESTIMATE,), both[:, :1])
 
     return Space(
         "toy",
@@ -147,6 +150,14 @@ def test_a_route_that_was_not_measured_is_hoped_for() -> None:
     assert routes.order(rows)[0].tolist() == [0, 0]  # both as far off, for all that is known
     routes.told(np.array([[1, 3]], dtype=np.int16), np.array([16.0]))  # less far off
     assert routes.order(rows)[:3].tolist() == [[1, 0], [1, 1], [0, 0]]
+
+
+def test_of_a_route_that_was_not_measured_the_estimate_is_believed() -> None:
+    """All that was measured took eight times as long as told: worse ones of the other are first."""
+    routes = Routes(two_routes(told=True))
+    routes.told(np.array([[0, 1]], dtype=np.int16), np.array([16.0]))
+    rows = np.array([[0, 0], [1, 2], [1, 4]], dtype=np.int16)
+    assert routes.order(rows).tolist() == [[1, 2], [0, 0], [1, 4]]
 
 
 def test_failures_say_nothing_of_a_route() -> None:
