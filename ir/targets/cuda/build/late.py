@@ -17,7 +17,7 @@ from ir.stages import is_reduction
 
 NAME = "epilogue_ahead"
 AHEAD = (0, 2, 4, 8, 16)  # blocks of columns that one instruction has neighbours in
-USUAL = 4  # as many as memory takes longer than
+USUAL = 8  # as many as memory takes longer than
 
 
 def ahead_decision(name: str, owner: str, program: Program) -> Decision | None:
