@@ -258,6 +258,20 @@ def block_diag(g: Graph, m: int, h: int, d: int) -> None:
     g.output("Z", z, "bf16", (I, A, B))
 
 
+@operator
+def streaming(g: Graph, b: int, h: int, s: int, d: int, window: int, first: int) -> None:
+    """Causal attention to the first keys and to a window, as caches keep them that stream."""
+    B, H, I, J, D, E = g.axes(b=b, h=h, i=s, j=s, d=d, e=d)  # noqa: E741
+    q, k, v = (
+        g.input(n, (B, H, a, c), "bf16") for n, a, c in (("Q", I, D), ("K", J, D), ("V", J, E))
+    )
+    kept = ((g.iota(J) < first) | (g.iota(I) - g.iota(J) < window)) & (g.iota(J) <= I)
+    scores = where(kept, contract(q, k, over=D) * d**-0.5, -math.inf)
+    p = exp(scores - reduce("max", scores, over=J))
+    o = contract(cast(p, "bf16"), v, over=J) / reduce("sum", p, over=J)
+    g.output("O", o, "bf16", (B, H, I, E))
+
+
 EXTENTS = {
     "swin": {
         "small": {"b": 1, "h": 2, "n": 16, "w": 8, "d": 16},
@@ -297,4 +311,8 @@ EXTENTS = {
         "full": {"b": 8, "h": 16, "n": 32, "d": 64},
     },
     "block_diag": {"small": {"m": 20, "h": 4, "d": 16}, "full": {"m": 16384, "h": 64, "d": 64}},
+    "streaming": {
+        "small": {"b": 1, "h": 1, "s": 70, "d": 16, "window": 9, "first": 4},
+        "full": {"b": 1, "h": 16, "s": 16384, "d": 128, "window": 1024, "first": 64},
+    },
 }
