@@ -28,6 +28,7 @@ from ir.ops.store import Store
 from ir.ops.top import Top
 from ir.plain.chains import chain_of
 from ir.program import LONGEST_NAME, Node, Program
+from ir.stored_narrow import stored_narrow
 from ir.tiles import Tile
 
 PLAIN = (Fold, Top, Scatter, Before, Recur)
@@ -57,7 +58,10 @@ def phases_of(program: Program, room: int = 0, whole: bool = False) -> tuple[Pha
     """
     if not any(isinstance(node.op, (Read, *PLAIN)) for node in program.nodes):
         return (Phase(program, False),)
-    return tuple(_Phases(program, room, whole).run())
+    phases = tuple(_Phases(program, room, whole).run())
+    own = frozenset(spec.name for spec in program.tensors)
+    programs = stored_narrow([phase.program for phase in phases], own)
+    return tuple(Phase(one, phase.plain) for one, phase in zip(programs, phases, strict=True))
 
 
 class _Phases:

@@ -86,7 +86,14 @@ def _seed(kernel: TensorKernel, shape: Shape) -> dict[str, Value]:
     tile = (points, shape.wide) if beneath else (shape.wide, points)
     consumers = min(2, tile[0] // ROWS)
     found = Seeds(kernel).plain(
-        *tile, consumers, DEEPEST, "1x1", "rows", swapped is not None, lines=shape.lines
+        *tile,
+        consumers,
+        DEEPEST,
+        "1x1",
+        "rows",
+        swapped is not None,
+        lines=shape.lines,
+        beyond=True,
     )
     padded = points
     if not beneath and (swapped or kernel.roles).contiguous_columns:

@@ -268,17 +268,19 @@ class Seeds:
 
     def plain(
         self, rows: int, columns: int, consumers: int, stages: int, cluster: str, raster: str,
-        swap: bool = False, partition: str = "rows", lines: int = 1,
+        swap: bool = False, partition: str = "rows", lines: int = 1, beyond: bool = False,
     ) -> dict[str, Value]:  # fmt: skip
+        """A seed of tiles of so many points. Columns that there are not are for nothing, but where
+        a tile has to be shared in so many parts (`beyond`)."""
         roles = self.kernel.swapped if swap else self.kernel.roles
         assert roles is not None
         values: dict[str, Value] = {}
         values |= self._split_tile(roles.rows, rows) or {}
         values |= {self.kernel.name(f"tile.{axis}"): 1 for axis in roles.columns}
         last = roles.columns[-1]
-        whole = -(-self.kernel.program.axes[last] // 8) * 8  # columns beyond it are for nothing
+        whole = -(-self.kernel.program.axes[last] // 8) * 8
         wide = max(8, columns // len(roles.outer) // 8 * 8)
-        values[self.kernel.name(f"tile.{last}")] = min(wide, whole)
+        values[self.kernel.name(f"tile.{last}")] = wide if beyond else min(wide, whole)
         walk = roles.main_walk
         extent = self.kernel.program.axes[walk]
         inside = prod(self.kernel.program.axes[axis] for axis in roles.whole)

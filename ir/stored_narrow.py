@@ -1,0 +1,86 @@
+"""What phases leave for each other in the type that all of its readers round it to.
+
+The rounding is the readers' own, made once by who writes the value instead of by each of them:
+every bit stays, and half the bytes go through memory. Knows no target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ir.builder import Graph
+from ir.dtypes import dtype_of, is_float
+from ir.ops.load import Load
+from ir.ops.map import Cast
+from ir.ops.recur import Before, Recur
+from ir.ops.scatter import Scatter
+from ir.ops.store import Store
+from ir.ops.top import Top
+from ir.program import Program
+from ir.rewrite.graft import copy_node
+from ir.tiles import Tile
+
+_NARROW = 16  # bits
+_MADE_THERE = (Scatter, Top, Before, Recur)  # whose values are combined in memory, or read there
+_WIDE = "f32"
+
+
+def stored_narrow(programs: Sequence[Program], own: frozenset[str]) -> tuple[Program, ...]:
+    """Programs that run in order, with what they leave for each other as narrow as it is read;
+    tensors of `own` are somebody else's."""
+    left = {
+        spec.name
+        for program in programs
+        if not any(isinstance(node.op, _MADE_THERE) for node in program.nodes)
+        for spec in program.outputs
+        if spec.dtype == _WIDE
+    }
+    readers: dict[str, set[str]] = {}
+    for program in programs:
+        for name, rounded in _reads(program):
+            readers.setdefault(name, set()).add(rounded)
+    narrow = {
+        name: min(to)
+        for name, to in readers.items()
+        if name in left - own and len(to) == 1 and _is_narrow(min(to))
+    }
+    return tuple(_rewritten(program, narrow) if narrow else program for program in programs)
+
+
+def _is_narrow(dtype: str) -> bool:
+    return bool(dtype) and is_float(dtype) and dtype_of(dtype).bits <= _NARROW
+
+
+def _reads(program: Program) -> Iterator[tuple[str, str]]:
+    """Each tensor that is read, with a type that what was read is rounded to; "" for any other use,
+    and where another number than 0 stands for what lies outside."""
+    for position, node in enumerate(program.nodes):
+        if not isinstance(node.op, Load):
+            continue
+        ops = [program.nodes[user].op for user in program.users(position)]
+        if node.op.fill or not ops:
+            yield node.op.tensor, ""
+        for op in ops:
+            yield node.op.tensor, op.dtype if isinstance(op, Cast) else ""
+
+
+def _rewritten(program: Program, narrow: Mapping[str, str]) -> Program:
+    if not narrow.keys() & {spec.name for spec in program.tensors}:
+        return program
+    tensors = tuple(
+        replace(spec, dtype=narrow[spec.name]) if spec.name in narrow else spec
+        for spec in program.tensors
+    )
+    graph = Graph.like(program.name, program.axes, tensors, program.pins)
+    made: list[Tile] = []
+    for position, node in enumerate(program.nodes):
+        args = [made[arg] for arg in node.args]
+        if isinstance(node.op, Store) and node.op.tensor in narrow:
+            args = [graph.add(Cast(narrow[node.op.tensor]), *args)]
+        read = program.nodes[node.args[0]].op if node.args else None
+        if isinstance(node.op, Cast) and isinstance(read, Load) and read.tensor in narrow:
+            made.append(args[0])
+        else:
+            made.append(copy_node(graph, program, position, args))
+    return graph.program()
