@@ -220,7 +220,8 @@ class TensorRules(FormedRules):
         )
         entry = self._entry_registers(columns)
         limit = np.where(limit == 0, entry, limit)
-        entry_fits = self._widest(columns) // 2 + BESIDE_SUMS <= entry
+        beside = BESIDE_SUMS + 4 * self._from_registers(columns)  # of the other operand
+        entry_fits = self._widest(columns) // 2 + beside <= entry
         if not self.formed:
             entry_fits &= used <= entry + np.where(consumers == 3, -32, 64)
         spare = np.where(limit >= 232, 24, 32)
