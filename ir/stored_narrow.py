@@ -34,7 +34,7 @@ def stored_narrow(programs: Sequence[Program], own: frozenset[str]) -> tuple[Pro
         for program in programs
         if not any(isinstance(node.op, _MADE_THERE) for node in program.nodes)
         for spec in program.outputs
-        if spec.dtype == _WIDE
+        if spec.dtype == _WIDE and _stored_as_it_is(program, spec.name)
     }
     readers: dict[str, set[str]] = {}
     for program in programs:
@@ -46,6 +46,14 @@ def stored_narrow(programs: Sequence[Program], own: frozenset[str]) -> tuple[Pro
         if name in left - own and len(to) == 1 and _is_narrow(min(to))
     }
     return tuple(_rewritten(program, narrow) if narrow else program for program in programs)
+
+
+def _stored_as_it_is(program: Program, name: str) -> bool:
+    """Whether what is stored is of the tensor's type: it would be rounded twice otherwise, and once
+    where it is stored narrow."""
+    values = (store.args[0] for store in program.nodes if isinstance(store.op, Store)
+              and store.op.tensor == name)  # fmt: skip
+    return all(program.nodes[value].dtype == _WIDE for value in values)
 
 
 def _is_narrow(dtype: str) -> bool:

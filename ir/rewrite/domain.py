@@ -96,9 +96,7 @@ def live_gap(program: Program, axis: str) -> Gap | None:
                 gap
                 for mask in _deciding(program, position, axis)
                 for gap in _gaps(program, program.nodes[mask.node].args[0], mask.outside == 2, axis)
-                if not any(
-                    {name for name, _ in one.terms} & mask.inner for one in gap.near + gap.far
-                )
+                if not gap.axes & mask.inner
             }
             common = found if common is None else common & found
     return min(common, key=str) if common else None

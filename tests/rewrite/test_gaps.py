@@ -138,3 +138,13 @@ def test_main_loops_leave_gaps_out(shape: str, card: str, count: int) -> None:
         kernel = BACKEND.lower(program, space.schedule(row), hardware)
         assert re.search(r"const i32 j_gone = ", kernel.text("cuda"))
         assert not problems(program, kernel, inputs, wanted, 0)
+
+
+def test_what_an_inner_sum_decides_is_no_gap() -> None:
+    """An end of the far span that goes by a point summed below the mask says nothing of a row."""
+    g = Graph("inner")
+    i, j, t = g.axes(i=QUERIES, j=KEYS, t=4)
+    near = (g.iota(i) - g.iota(j) < 3) & (g.iota(j) - g.iota(t) < 2)
+    x = where((g.iota(j) < 2) | near, g.input("x", (i, j, t), "f32"), 0.0)
+    g.output("out", reduce("sum", reduce("sum", x, over=t), over=j), "f32", (i,))
+    assert live_gap(g.program(), "j") is None

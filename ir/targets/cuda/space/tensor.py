@@ -200,6 +200,11 @@ class TensorKernel(TensorStreams):
         if not self.roles.inner:
             found.append(prefetch_decision(self.mark, owner))
         found += self._loop_decisions(owner)
+        return found + self._computed_decisions(owner) + self.stream_decisions()
+
+    def _computed_decisions(self, owner: str) -> list[Decision]:
+        """How operands are made that are not copied as they are."""
+        found = []
         if self.formed:
             why = "warp groups that form operands of what is copied"
             found.append(Decision(self.name(FORMERS), (1, 2), "binding", owner, why))
@@ -209,7 +214,7 @@ class TensorKernel(TensorStreams):
         if self.roles.computed:
             why = "steps of the instruction whose operands are computed together"
             found.append(Decision(self.name("steps"), (1, 2, 4), "pipeline", owner, why))
-        return found + self.stream_decisions()
+        return found
 
     def _loop_decisions(self, owner: str) -> list[Decision]:
         """How the main loop is scheduled, where there is a choice."""
