@@ -16,6 +16,7 @@ from math import prod
 from ir.builder import Graph
 from ir.dtypes import dtype_of
 from ir.errors import ProgramError
+from ir.handed import all_handed
 from ir.loops import loops_of, widened
 from ir.ops.base import TensorSpec
 from ir.ops.fold import Fold
@@ -49,16 +50,19 @@ class Phase:
 
 
 @lru_cache(maxsize=256)
-def phases_of(program: Program, room: int = 0, whole: bool = False) -> tuple[Phase, ...]:
+def phases_of(
+    program: Program, room: int = 0, whole: bool = False, handing: bool = False
+) -> tuple[Phase, ...]:
     """The phases of a program in order; of most there is one, which is the program itself.
 
     `room`: bytes a group of threads has to itself. Phases in a row, each of what is elementwise
     in values of the one before at other points of the same rows, are one where a row's values fit.
-    `whole`: what only the steps of a loop read is computed there.
+    `whole`: what only the steps of a loop read is computed there. `handing`: a state that products
+    are added to (`ir.handed`) is in the phase of these.
     """
     if not any(isinstance(node.op, (Read, *PLAIN)) for node in program.nodes):
         return (Phase(program, False),)
-    phases = tuple(_Phases(program, room, whole).run())
+    phases = tuple(_Phases(program, room, whole, handing).run())
     own = frozenset(spec.name for spec in program.tensors)
     programs = stored_narrow([phase.program for phase in phases], own)
     return tuple(Phase(one, phase.plain) for one, phase in zip(programs, phases, strict=True))
@@ -69,9 +73,10 @@ class _Phases:
     what it is made of. Of each level what is not plain is one phase; what is plain follows. What
     only later phases read is computed there: nothing is kept for them that they can make."""
 
-    def __init__(self, program: Program, room: int, whole: bool) -> None:
+    def __init__(self, program: Program, room: int, whole: bool, handing: bool) -> None:
         self.program, self.room = program, room
         self.nodes = program.nodes
+        self.handed = {one.state for one in all_handed(program)} if handing else set[int]()
         self.loops = loops_of(program)
         if whole:
             self.loops = tuple(widened(program, loop) for loop in self.loops)
@@ -95,6 +100,8 @@ class _Phases:
 
     def is_plain(self, position: int) -> bool:
         """Whether a plain kernel computes a value."""
+        if position in self.handed:
+            return False
         return position in self._loop or isinstance(self.nodes[position].op, PLAIN)
 
     def level(self, position: int) -> int:
@@ -114,8 +121,10 @@ class _Phases:
         if loop is not None:
             outside = {a for p in loop.nodes for a in self.nodes[p].args} - loop.nodes
             return max((self.level(arg) for arg in outside), default=0) + 1
-        found = max((self.level(arg) for arg in node.args), default=0)
-        if isinstance(node.op, PLAIN):
+        stored = isinstance(node.op, Store)
+        levels = (self.level(a) + (a in self.handed and not stored) for a in node.args)
+        found = max(levels, default=0)
+        if self.is_plain(position):
             return found + 1
         if isinstance(node.op, Read) and not self.is_plain(node.args[0]):
             return max(found, self.level(node.args[0]) + 1)
@@ -134,6 +143,7 @@ class _Phases:
         """The last level at which a reader may find a value; `behind`: a plain kernel's own."""
         op, args = self.nodes[user].op, self.nodes[user].args
         elsewhere = isinstance(op, Read) and args[0] == position
+        elsewhere = elsewhere or (position in self.handed and not isinstance(op, Store))
         return self.level(user) - (elsewhere or behind or self.is_plain(user))
 
     def _behind(self, group: tuple[int, ...]) -> set[int]:
@@ -154,7 +164,7 @@ class _Phases:
             loop = self._loop.get(position)
             if loop is not None:
                 known.setdefault(loop, []).append(position)
-            elif isinstance(node.op, Fold):
+            elif isinstance(node.op, Fold) and position not in self.handed:
                 known.setdefault((replace(node.op, part=0), node.args), []).append(position)
             elif isinstance(node.op, Top):
                 known.setdefault((replace(node.op, where=False), node.args), []).append(position)
@@ -172,7 +182,7 @@ class _Phases:
             read = isinstance(node.op, Read)
             args = node.args[1:] if read else node.args
             light = (read or isinstance(node.op, _LIGHT)) and all(map(self.light, args))
-            self._lights[position] = light or self.is_plain(position)
+            self._lights[position] = light or self.is_plain(position) or position in self.handed
         return self._lights[position]
 
     def _kept(self) -> set[int]:
@@ -180,6 +190,8 @@ class _Phases:
         found = set(self.read)
         for position, node in enumerate(self.nodes):
             for arg in node.args:
+                if arg in self.handed and not isinstance(node.op, Store):
+                    found.add(arg)
                 late = self.level(position) > self.level(arg)
                 if late and not self.is_plain(arg) and not self.light(arg):
                     found |= self._for_later(arg)

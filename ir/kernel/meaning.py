@@ -54,6 +54,7 @@ from ir.kernel.tile_kernel import (
     TileKernel,
 )
 from ir.ops.base import Array, Environment, TileArray
+from ir.ops.fold import Fold
 from ir.ops.load import Load
 from ir.ops.reduce import Carry, Contract, Prior, Reduce
 from ir.ops.store import Store
@@ -362,6 +363,8 @@ class _Thread:
             self.values[node] = self._identity(node, points)
         elif part.kind == REDUCE:
             self._advance(node, points, there)
+        elif part.kind == CORRECT and isinstance(self.nodes[node].op, Fold):
+            self._hand_on(node, points, there)
         elif part.kind == CORRECT:
             if later:
                 self.values[node] = self._corrected(node, points, there)
@@ -470,6 +473,13 @@ class _Thread:
         if node.op.addend:
             array = array + self._value(extra.pop(0), points, there).aligned(axes)
         return TileArray(axes, array)
+
+    def _hand_on(self, state: int, points: Mapping[str, Array], there: Values) -> None:
+        """Scale the sums that are a state which is handed on."""
+        factor, product = self.nodes[state].args
+        axes = self.nodes[product].axes
+        scaled = self._value(factor, points, there).aligned(axes)
+        self.values[product] = TileArray(axes, self.values[product].aligned(axes) * scaled)
 
     def _finite(self, position: int) -> TileArray:
         """A state as others read it."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ir.errors import TilewrightError
 from ir.kernel.body import TENSOR, Operation
 
-ALWAYS, NEVER, EVERY, WITHIN = "always", "never", "every", "within"
+ALWAYS, NEVER, EVERY, WITHIN, AGAIN = "always", "never", "every", "within", "again"
 BLOCK, BLOCKS = "block", "blocks"  # the present block of a main loop, and how many there are
 TILE = "tile"  # the present tile of a walk over tiles
 LEFT = "left"  # blocks or tiles of the main loop from the present one on
@@ -62,13 +62,14 @@ PRESENT = At()
 @dataclass(frozen=True, slots=True)
 class When:
     """A condition: always, never, from so many blocks on, in the last of every so many, in all but
-    the first of them (`within`), or while so many are left."""
+    the first of them (`within`), in the first of them but of the first so many (`again`), or while
+    so many are left."""
 
     of: str = ALWAYS
     least: int = 0
 
     def __str__(self) -> str:
-        if self.of in (EVERY, WITHIN):
+        if self.of in (EVERY, WITHIN, AGAIN):
             return f"{self.of} {self.least}"
         return self.of if self.of in (ALWAYS, NEVER) else f"{self.of} >= {self.least}"
 
@@ -80,6 +81,8 @@ class When:
             return block % self.least == self.least - 1
         if self.of == WITHIN:
             return block % self.least > 0
+        if self.of == AGAIN:
+            return block > 0 and block % self.least == 0
         known = {BLOCK: block, BLOCKS: blocks, LEFT: blocks - block}
         return known[self.of] >= self.least
 
@@ -88,7 +91,7 @@ class When:
         if text in (ALWAYS, NEVER):
             return When(text)
         match = re.fullmatch(r"(blocks|block|left) >= (\d+)", text) or re.fullmatch(
-            r"(every|within) (\d+)", text
+            r"(every|within|again) (\d+)", text
         )
         if match is None:
             raise KernelError(f"kernel: {text!r} is no condition")

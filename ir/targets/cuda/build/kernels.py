@@ -11,6 +11,8 @@ import numpy as np
 
 from ir.columns import Decision
 from ir.errors import Refusal, UsageError
+from ir.handed import all_handed
+from ir.ops.fold import Fold
 from ir.phases import Phase
 from ir.program import Program
 from ir.rewrite.flattened import laid_flat, with_fewer_axes
@@ -64,6 +66,7 @@ KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {
     WGMMA: TensorKernel, RS: RegisterKernel, MMA: MmaKernel, CHAINED: WarpKernel,
     FORMED: FormedKernel,
 }  # fmt: skip
+HANDING = (WGMMA, RS)  # engines whose kernels keep a state that products are added to
 CUT_AS = {FORMED: WGMMA, CHAINED: WGMMA}  # engines that cut programs as others do
 MANY = 1 << 30
 LIGHT = 64  # operations for each byte of traffic, up to which plain units may keep up with memory
@@ -208,9 +211,12 @@ def engines_of(program: Program, hardware: Hardware, residence: str = USUAL) -> 
             fewest = len(kernels)
     if found == [RS]:  # what other engines call their decisions does not depend on it
         found, fewest = [], MANY
-    if not found or is_light(program):
-        return (*found, FMA)
-    if len(kernels_of(program, hardware, FMA, residence)) < fewest:
+    if found and residence != USUAL:
+        with suppress(UsageError):
+            count = len(kernels_of(program, hardware, FMA, residence))
+            found += [FMA] if is_light(program) or count < fewest else []
+        return tuple(found)
+    if not found or is_light(program) or len(kernels_of(program, hardware, FMA)) < fewest:
         found.append(FMA)
     return tuple(found)
 
@@ -235,6 +241,11 @@ def _kernel(
     if formed:
         return _formed_kernel(part, mark, hardware, formed)
     engine = WGMMA if engine == FORMED else engine
+    if any(isinstance(node.op, Fold) for node in part.nodes):
+        found = _tensor_kernel(part, mark, hardware, engine) if engine in HANDING else None
+        if found is None or not all_handed(part):
+            raise Refusal("handed", "kernels on wgmma that have its products hand a state on")
+        return found
     kinds = (MMA, CHAINED) if engine == CHAINED else (engine, MMA)
     for kind in dict.fromkeys(kinds if engine in KINDS else ()):
         found = _tensor_kernel(part, mark, hardware, kind)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ir.columns import Decision
 from ir.dtypes import dtype_of
+from ir.handed import all_handed
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
@@ -22,7 +23,8 @@ USUAL = 8  # as many as memory takes longer than
 
 def ahead_decision(name: str, owner: str, program: Program) -> Decision | None:
     """The decision, where something that is stored is made of more than sums."""
-    if not any(late_loads(program, position) for position in _stores(program)):
+    late = any(late_loads(program, position) for position in _stores(program))
+    if not late or all_handed(program):
         return None
     why = "columns whose operands an epilogue asks for before it needs them, by the instruction's"
     return Decision(name, AHEAD, "epilogue", owner, why, 0, unsaid=0)

@@ -33,8 +33,9 @@ GROUPS = 2  # warp groups that have columns of one tile each
 
 def check_axes(
     program: Program, outer: list[Product], inner: list[Product], walked: tuple[str, ...],
-    columns: tuple[str, ...], computed: frozenset[int],
+    columns: tuple[str, ...], computed: frozenset[int], stored: tuple[str, ...],
 ) -> None:  # fmt: skip
+    """Refusal for products that are no kernel's; `stored`: walked axes that outputs have."""
     for product in outer:
         if set(product.over) != set(walked) or set(product.columns) != set(columns):
             raise Refusal("loops", "products over different axes in one kernel")
@@ -61,7 +62,7 @@ def check_axes(
             raise Refusal("inner", "the inner product's columns are not what is walked")
     if inner and volume(program, columns) > GROUPS * WIDEST:
         raise Refusal("columns", f"{columns} is too wide for registers")
-    kept = {*outer[0].rows, *columns, *outer[0].batch}
+    kept = {*outer[0].rows, *columns, *outer[0].batch, *stored}
     for node in program.nodes:
         if not isinstance(node.op, Store):
             continue

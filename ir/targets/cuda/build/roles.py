@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from math import prod
 
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
+from ir.handed import Handed, all_handed
 from ir.ops.base import Op
 from ir.ops.load import Index, Load
 from ir.program import Program
@@ -45,7 +47,9 @@ class Roles:
     All have the same rows. Columns of inner products are the walked axes. `computed` are operands
     along the rows that are made of loads in registers. Outer products begin anew at each point of
     the `folded` axes, the first of the walked ones, along which threads reduce what they make of
-    them. Sums of the outer one may begin with what another product comes to (`begins`).
+    them. Sums of the outer one may begin with what another product comes to (`begins`). Where they
+    are a state that is `handed` on, its axis is the first of the walked ones; at each of its points
+    the state is scaled, added to and stored.
     """
 
     program: Program
@@ -59,6 +63,17 @@ class Roles:
     computed: frozenset[int] = frozenset()
     folded: tuple[str, ...] = ()
     begins: tuple[Begin, ...] = ()
+    handed: Handed | None = None
+
+    @property
+    def around(self) -> tuple[str, ...]:
+        """The first of the walked axes, at each point of which something is made of the sums."""
+        return self.folded or (() if self.handed is None else (self.handed.axis,))
+
+    def inside(self, tiles: Mapping[str, int]) -> int:
+        """Blocks of such tiles for each point of these."""
+        axes = (axis for axis in self.walked if axis not in self.around)
+        return prod(-(-self.program.axes[axis] // tiles[axis]) for axis in axes)
 
     @property
     def products(self) -> tuple[Product, ...]:
@@ -106,7 +121,7 @@ class Roles:
 
     def _in_rows(self, axis: str) -> bool:
         """Whether blocks have to be made of several rows of the main axis, and may be."""
-        if self.computed or self.folded or self.begins:
+        if self.computed or self.around or self.begins:
             return False
         main, extents = self.walked[-1], self.program.axes
         loads = [x for product in self.products for x in (product.a, product.b)]
@@ -158,7 +173,8 @@ class Roles:
             return Walk(self.walked[-1], ())
         loads = [load for x in sorted(self.computed) for load in large_loads(self.program, x)]
         loads += [product.b for product in self.outer]
-        return find_walk(self.program, self.walked, loads)
+        walked = tuple(axis for axis in self.walked if axis not in self.around)
+        return find_walk(self.program, walked, loads)
 
     @cached_property
     def raw(self) -> tuple[int, ...]:
@@ -198,7 +214,9 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
         raise Refusal("swap", "chained products keep their rows")
     outer = [_oriented(program, p, swap, registers) for p in outer]
     folded = () if inner else _folded(program, outer)
-    outer = [_walked_along(p, folded) for p in outer]
+    state = _handed(program, outer, inner)
+    around = folded if state is None else (state.axis,)
+    outer = [_walked_along(p, around) for p in outer]
     outer = [_with_rows(p, outer[0].rows) for p in outer]
     apart = _columns_apart(program, outer[0]) if inner else _columns_beside(program, outer[0])
     apart += _rows_beside(outer[0], inner)
@@ -212,13 +230,13 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
     walked = outer[0].over
     columns = outer[0].columns
     computed = _computed(program, outer) if registers and not inner else frozenset()
-    if begins and (len(outer) > 1 or folded):
+    if begins and (len(outer) > 1 or around):
         raise Refusal("begins", "several sums, or sums that begin anew, begin with nothing")
     if computed and folded:
         raise Refusal("registers", "computed operands of products that begin anew")
     if computed and swap:
         raise Refusal("swap", "computed operands keep their rows")
-    check_axes(program, outer, inner, walked, columns, computed)
+    check_axes(program, outer, inner, walked, columns, computed, around if state else ())
     rows = _in_memory_order(program, outer[0].rows, inner or outer)
     held = tuple(dict.fromkeys(a for p in (*inner, *(b.product for b in begins)) for a in p.over))
     batch = tuple(a for a in outer[0].batch)
@@ -227,11 +245,11 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
         rows = memory_order(program, min(computed), rows)
     else:
         walked = _walk_order(program, outer[0].swapped if swap else outer[0], walked)
-    walked = (*folded, *(axis for axis in walked if axis not in folded))
+    walked = (*around, *(axis for axis in walked if axis not in around))
     columns = _operand_order(program, outer[0].b, columns)
     roles = Roles(
         program, tuple(outer), tuple(inner), rows, columns, walked, held, batch, computed, folded,
-        begins,
+        begins, state,
     )  # fmt: skip
     check_walks(roles)
     return roles
@@ -289,6 +307,16 @@ def _folded(program: Program, outer: list[Product]) -> tuple[str, ...]:
     """The axes along which what is made of all these products is folded."""
     found = {folded_axes(program, product.position) for product in outer}
     return next(iter(found)) if len(found) == 1 else ()
+
+
+def _handed(program: Program, outer: list[Product], inner: list[Product]) -> Handed | None:
+    """The state that the sums are, if one is handed on; Refusal beside anything else."""
+    found = all_handed(program)
+    if not found:
+        return None
+    if inner or [p.position for p in outer] != [one.product for one in found]:
+        raise Refusal("handed", "a state is handed on by the one product of its kernel")
+    return found[0]
 
 
 def _walked_along(product: Product, folded: tuple[str, ...]) -> Product:

@@ -37,6 +37,7 @@ from ir.kernel.passes import (
     Synchronise,
 )
 from ir.kernel.tile_kernel import (
+    AGAIN,
     BLOCK,
     EVERY,
     NEVER,
@@ -78,6 +79,7 @@ from ir.targets.cuda.text.passes import Pass as Run
 from ir.targets.cuda.text.passes import Passes, find_passes, needed, runs_behind
 
 TMA, L2 = "tma", "l2"
+HAND = "hand"
 LOADED, BEGUN, BEGIN = "beside", "begun", "begin"
 NEXT, KEEP = "take", "keep"
 EARLY = "early"
@@ -112,7 +114,7 @@ def build(plan: Plan, name: str) -> TileKernel:
 def passes_over(plan: Plan) -> Passes:
     """The runs of a plan's main loops."""
     roles = plan.roles
-    return find_passes(plan.program, frozenset(roles.walked), frozenset(roles.folded))
+    return find_passes(plan.program, frozenset(roles.walked), frozenset(roles.around))
 
 
 @dataclass
@@ -333,6 +335,7 @@ class _Builder:
             return
         if self._inner(one):
             yield self._do(multiply(INNER, plan.roles, plan.roles.inner))
+        yield from self._handed_on()
         left = len(outer)
         for position in one.reductions:
             if position in outer:
@@ -341,10 +344,23 @@ class _Builder:
                     yield from self._strip()
             elif not plan.fresh:
                 yield self._do(self._reduce(position))
-        yield from (self._do(self._store(position)) for position in one.stores)
+        stores = tuple(self._do(self._store(position)) for position in one.stores)
+        yield from (
+            (If(When(EVERY, plan.roles.inside(plan.tiles)), stores),)
+            if plan.roles.handed
+            else stores
+        )
         if plan.fresh:
             fold = self._do(folding_body(plan.roles).operations[-1])
             yield If(When(EVERY, plan.fresh), (fold,))
+
+    def _handed_on(self) -> Iterator[Statement]:
+        """What a state goes through before the next product is added to it."""
+        one = self.plan.roles.handed
+        if one is not None and one.factor is not None:
+            sums = self._named((one.product,))
+            scale = Operation(HAND, THREADS, sums, sums, (), (Part(CORRECT, one.state),))
+            yield If(When(AGAIN, self.plan.roles.inside(self.plan.tiles)), (self._do(scale),))
 
     def _scaled(self, one: Operation) -> Operation:
         """An operation whose sums are scaled only where that changes them, if the plan says so."""

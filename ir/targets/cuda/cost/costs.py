@@ -57,6 +57,7 @@ THREADS_PER_PROCESSOR = 2048.0
 FORM_WORK = 1.0  # operations for a point of an operand that is formed, beside its own
 FORM_CLOCKS = 2.0  # from one of a warp to its next
 COLUMNS = 8  # of a matrix, of which a thread has neighbours
+HAND_CLOCKS = 1000.0  # of a state: its products end, its factor is read, it is scaled
 TRIP_CLOCKS = 600.0  # of a step of a walk: its loads' latency
 
 
@@ -266,6 +267,10 @@ class TensorCosts(TensorStreams):
         memory = self._from_memory(columns, rows, wide, tiles) / MEMORY_BYTES_PER_CLOCK / sms
         hidden = (self._value(columns, "processors") > 0) & self._is(columns, "epilogue", "tma")
         per_tile = tile + np.where(hidden, 0.3 * stored, stored + 0.5 * FILL_CLOCKS)
+        if self.roles.handed is not None:  # of each point, while other blocks multiply
+            points = float(volume(self.program, self.roles.around))
+            stored = points * blocks * stored
+            per_tile = tile + stored + points * HAND_CLOCKS
         per_tile = per_tile + self._epilogue(columns, rows, wide)
         merging = self._merging(columns, rows, wide)
         clocks = np.maximum(rounds * per_tile, memory) + FILL_CLOCKS + merging

@@ -26,11 +26,9 @@ from ir.kernel.body import (
 )
 from ir.kernel.passes.pairs import PAIR
 from ir.kernel.tile_kernel import (
-    ALWAYS,
+    AGAIN,
     BLOCK,
     EVERY,
-    NEVER,
-    WITHIN,
     Alloc,
     Do,
     If,
@@ -40,7 +38,6 @@ from ir.kernel.tile_kernel import (
     Scope,
     Statement,
     Sync,
-    When,
 )
 from ir.layout.expressions import variable
 from ir.ops.reduce import Carry
@@ -53,11 +50,13 @@ from ir.targets.cuda.layouts.frame import GROUP, Digit
 from ir.targets.cuda.lower.tensor_evaluate import shifted
 from ir.targets.cuda.lower.tensor_folding import Folding, block_text
 from ir.targets.cuda.lower.tensor_fragments import Fragments
+from ir.targets.cuda.lower.tensor_handed import scale
 from ir.targets.cuda.lower.tensor_store import TensorStore
 from ir.targets.cuda.lower.tensor_sync import ConsumerSync
 from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.bounds import free_blocks
+from ir.targets.cuda.text.conditions import when_text
 from ir.targets.cuda.text.loops import TileBody
 from ir.targets.cuda.text.printer import Printer
 from ir.targets.cuda.text.registers import Fragment, Point
@@ -68,17 +67,6 @@ if TYPE_CHECKING:
 
 
 WORD = 4  # bytes of a register
-
-
-def when_text(when: When) -> str:
-    """A condition."""
-    if when.of in (ALWAYS, NEVER):
-        return "true" if when.of == ALWAYS else "false"
-    if when.of == EVERY:
-        return f"block % {when.least} == {when.least - 1}"
-    if when.of == WITHIN:
-        return f"block % {when.least} > 0"
-    return f"{when.of} > 0" if when.least == 1 else f"{when.of} >= {when.least}"
 
 
 class ConsumerPrinter(Printer):
@@ -162,7 +150,7 @@ class ConsumerPrinter(Printer):
     def _own_values(self, one: If) -> ExitStack:
         """What is formed in a fold of some blocks is forgotten behind it."""
         stack = ExitStack()
-        if one.when.of == EVERY:
+        if one.when.of in (EVERY, AGAIN):
             stack.enter_context(self.e.scope())
             for product in self.plan.roles.outer:
                 self.show(product.position)
@@ -289,7 +277,10 @@ class ConsumerPrinter(Printer):
         self.body.advance(part.node, self.states[part.node])
 
     def _correct(self, part: Part) -> None:
-        if self.body.later != "false":
+        one = self.plan.roles.handed
+        if one is not None:
+            scale(self.e, one, self.sums[one.product])
+        elif self.body.later != "false":
             self.body.rescale(part.node, self.states[part.node], part.by == MOVED)
 
     def _finish(self, part: Part) -> None:
@@ -358,7 +349,10 @@ class ConsumerPrinter(Printer):
     def show(self, position: int) -> None:
         """What tensor cores wrote may be read from here on."""
         self.e.hold(self.sums[position])
-        if position in self.e.inner or self.plan.fresh:
+        one = self.plan.roles.handed
+        if one is not None:
+            self.e.values[one.state] = self.sums[position]
+        elif position in self.e.inner or self.plan.fresh:
             self.e.values[position] = self.sums[position]
 
     def _begin(self) -> None:

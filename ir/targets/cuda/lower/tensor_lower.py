@@ -259,7 +259,8 @@ class TensorLowering:
         if len(walked) > 1:
             count = prod(-(-axes[axis] // self.plan.tiles[axis]) for axis in walked)
             evaluator.looped = self.looped
-            self._declare_blocks(w, blocks_along(evaluator, walked) or str(count))
+            ends = None if self.plan.roles.handed else blocks_along(evaluator, walked)
+            self._declare_blocks(w, ends or str(count))
             return
         axis = walked[0]
         tile = self.plan.tiles[axis]

@@ -236,10 +236,7 @@ class Plan:
     @property
     def fresh(self) -> int:
         """Blocks after which products begin anew; 0 where they go on to the end of the walk."""
-        if not self.roles.folded:
-            return 0
-        axes = (axis for axis in self.roles.walked if axis not in self.roles.folded)
-        return prod(-(-self.program.axes[axis] // self.tiles[axis]) for axis in axes)
+        return self.roles.inside(self.tiles) if self.roles.folded else 0
 
     @property
     def steps(self) -> int:

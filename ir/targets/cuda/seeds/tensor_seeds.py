@@ -316,7 +316,7 @@ class Seeds:
         processors = self.kernel.processors()[2 if cluster != "1x1" else 1]
         pairs: dict[str, Value] = {
             "swap": swap, "consumers": consumers, "partition": "rows", "stages": stages,
-            "wait": int(not (roles.inner or roles.computed or roles.folded)),
+            "wait": int(not (roles.inner or roles.computed or roles.around)),
             "registers": split, "cluster": cluster,
             "raster": raster, "processors": processors, "epilogue": epilogue,
             "epilogue_slots": 2 if epilogue == "tma" else 1, "promotion": 256, "stream": "none",

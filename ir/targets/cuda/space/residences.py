@@ -67,6 +67,8 @@ ROWS = "rows-in-blocks"
 is computed of them, one step after the other, in shared memory."""
 STEPS = "steps-whole"
 """Nothing that only the steps of a loop read: a step computes it, and keeps it to itself."""
+HANDED = "states-handed-on"
+"""Nothing that is added to a state alone: who computes it keeps the state, and hands it on."""
 ROOM = 96 << 10  # bytes of a row's values: every card has that much, most have it twice
 
 
@@ -78,6 +80,8 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
         return behind_scatters(phases_of(program, ROOM))
     if residence == STEPS:
         return behind_scatters(phases_of(stated(program), whole=True))
+    if residence == HANDED:
+        return behind_scatters(phases_of(program, handing=True))
     phases = behind_scatters(phases_of(program))
     if residence == USUAL:
         return phases
@@ -131,7 +135,7 @@ def residences(program: Program, processors: int) -> tuple[str, ...]:
     parts = [f"{PARTS}{count}" for count in counts]
     wide = (f"{WIDE}-{name}" for name in parts)
     stored = (OPERANDS, SUMS, MET, PRODUCTS, STORED)
-    for name in (ROWS, STEPS, *parts, *wide, JOINED, WIDE, LAID, *stored):
+    for name in (ROWS, STEPS, HANDED, *parts, *wide, JOINED, WIDE, LAID, *stored):
         found.setdefault(pieces_of(program, name), name)
     beside = any(has_stores_beside(p.program) for p in pieces_of(program, BESIDE) if not p.plain)
     shared = dict.fromkeys(n for phase in usual for n in counts_beside(phase, processors))

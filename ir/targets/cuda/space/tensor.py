@@ -72,6 +72,7 @@ class TensorKernel(TensorStreams):
         self.program, self.mark, self.hardware = program, mark, hardware
         self.check_card()
         self.roles = find_roles(program, False, self.computes)
+        self.splits = self.roles.handed is None
         self.swapped = self._swapped()
         joint = self.roles.walked if self.roles.inner else ()
         self.streamed = walked(program, frozenset(self.roles.walked), joint)
@@ -162,7 +163,7 @@ class TensorKernel(TensorStreams):
             ("partition", ("rows", "columns", "whole"), "binding",
              "how they share a tile: its rows, its columns, or whole tiles in turn"),
             ("stages", tuple(range(2, 13)), "pipeline", "slots of the ring of operand tiles"),
-            ("wait", (0,) if self.roles.computed or self.roles.folded else (0, 1), "pipeline",
+            ("wait", (0,) if self.roles.computed or self.roles.around else (0, 1), "pipeline",
              "blocks whose products may still run at a release"),
             ("registers", tuple(REGISTER_SPLITS), "binding",
              "registers a thread of the producer and of the consumers"),
@@ -238,7 +239,7 @@ class TensorKernel(TensorStreams):
     def may_use_registers(self) -> bool:
         """Whether the operands along the rows are plain, and may be loaded to registers."""
         roles = self.roles
-        return roles.dtype in TYPES and not (roles.inner or roles.computed or roles.folded)
+        return roles.dtype in TYPES and not (roles.inner or roles.computed or roles.around)
 
     def processors(self) -> tuple[int, ...]:
         """All of them, or as many as whole clusters can surely have at a time."""
@@ -295,6 +296,7 @@ class TensorKernel(TensorStreams):
                 self._asks_early,
             ),
             ("once", "choices without effect have one value", self._once),
+            ("handed", "a state that is handed on is one of a block", self._hands_on),
         )
         of_sources = (
             ("formed", "what operands are formed of has whole lines", self._sources_fit),
@@ -322,6 +324,9 @@ class TensorKernel(TensorStreams):
         for slow, fast in self._turned:
             turned = turned | ((self._tile(columns, slow) > 1) & (self._tile(columns, fast) > 1))
         return ~turned | ~self._is(columns, "epilogue", "tma")
+
+    def _hands_on(self, columns: Columns) -> Any:
+        return ~self._is(columns, "partition", "whole") | (self.roles.handed is None)
 
     def _asks_early(self, columns: Columns) -> Any:
         return prefetch_fits(columns, self.mark)

@@ -40,7 +40,8 @@ class TensorStreams(TensorRules):
         products = {product.position for product in self.roles.outer}
         sums = {n for n, node in enumerate(self.program.nodes) if is_reduction(node)}
         narrowed = any(is_narrowed(self.program, axis) for axis in self.roles.walked)
-        return sums == products and not self.roles.inner and not narrowed
+        plain = self.roles.handed is None and not self.roles.inner
+        return sums == products and plain and not narrowed
 
     def stream_decisions(self) -> list[Decision]:
         """The decision, where there is a choice."""

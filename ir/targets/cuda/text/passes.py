@@ -36,8 +36,8 @@ def find_passes(
 ) -> Passes:
     """The passes over `looped`; Refusal where a reduction loops over a part of these axes.
 
-    Reductions over all but the `folded` axes begin anew at each point of these; what is made of
-    them is reduced along these in the same, only, pass.
+    Reductions over all but the `folded` axes begin anew at each point of these, or go on; what is
+    made of them is reduced along these, or stored, in the same, only, pass.
     """
     first: dict[int, int] = {}  # node -> the first pass in which it can be formed
     own: dict[int, int] = {}  # reduction -> its pass
@@ -58,7 +58,8 @@ def find_passes(
     stores = [p for p, node in enumerate(program.nodes) if isinstance(node.op, Store)]
     varying = [p for p in stores if looped & set(program.nodes[p].axes)]
     for store in varying:
-        if not looped <= set(program.nodes[store].axes):
+        along = looped & {*program.nodes[store].axes}
+        if along not in (looped, folded):
             raise Refusal("loops", f"store {store} varies over a part of the looped axes")
     count = max([own[p] for p in own] + [first[p] for p in varying], default=-1) + 1
     if folded and count > 1:
