@@ -13,7 +13,8 @@ from dataclasses import replace
 from itertools import permutations
 
 from ir.builder import Graph
-from ir.ops.base import TensorSpec
+from ir.ops.base import Op, TensorSpec
+from ir.ops.fold import Fold
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Contract, Reduce
@@ -79,6 +80,8 @@ class Pair:
             return self._places(op.tensor, _index(op)) is not None
         if isinstance(op, (Contract, Reduce)):
             return (self.outer in op.over) == (self.inner in op.over)
+        if isinstance(op, Fold):  # goes along its own axis point by point
+            return op.axis not in (self.outer, self.inner)
         return isinstance(op, KNOWN) or (isinstance(op, Iota) and self.outer not in node.axes)
 
     def _places(self, tensor: str, index: Dims) -> Dims | None:
@@ -143,7 +146,7 @@ class Pair:
                 return replace(spec, shape=(*spec.shape[: at - 1], size, *spec.shape[at + 1 :]))
         return spec
 
-    def _op(self, node: Node) -> Load | Store | Contract | Reduce | Map | Cast | Constant | Iota:
+    def _op(self, node: Node) -> Op:
         op = node.op
         if isinstance(op, Load):
             places = self._places(op.tensor, op.index)
@@ -153,7 +156,7 @@ class Pair:
             return replace(op, axes=tuple(a for a in op.axes if a != self.inner))
         if isinstance(op, (Contract, Reduce)):
             return replace(op, over=tuple(a for a in op.over if a != self.inner))
-        assert isinstance(op, (*KNOWN, Iota))
+        assert isinstance(op, (*KNOWN, Iota, Fold))
         return op
 
 

@@ -12,7 +12,7 @@ Factors are taken to be finite, as values behind masks are.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,10 +82,11 @@ def narrowed(program: Program) -> Narrowed | None:
     graph = graft(program, extents=extents)
     made: list[Tile] = []
     for position, node in enumerate(program.nodes):
-        args = [made[arg] for arg in node.args]
         if position in splits:
+            args = [made[factor] for factor in _factors(program, splits[position])]
             made.append(_product(graph, program, splits[position], args, names))
         else:
+            args = [made[arg] for arg in node.args]
             made.append(copy_node(graph, program, position, args))
     parts = {
         (arg, len(split.pairs) if count > 1 else 1)
@@ -94,6 +95,14 @@ def narrowed(program: Program) -> Narrowed | None:
     }
     points = sum(volume(program.scope, program.nodes[arg].axes) * count for arg, count in parts)
     return Narrowed(graph.program(), min(splits), 2 * points * dtype_of(PART).bytes)
+
+
+def _factors(program: Program, split: _Split) -> Iterator[int]:
+    """The factors of a product; one of a single part as it was before it was widened."""
+    for factor, count in zip(program.nodes[split.position].args, split.counts, strict=True):
+        before = _before_cast(program, factor)
+        narrow = count == 1 and program.nodes[before].dtype == PART
+        yield before if narrow else factor
 
 
 def unwidened(program: Program) -> Program:
@@ -254,14 +263,15 @@ def _product(
 
 def _factor(tile: Tile, count: int, places: Sequence[int], parts: Axis | None) -> Tile:
     """The parts of a factor, along the axis of parts where they differ."""
+    if count == 1:
+        return cast(tile, PART)
     found, rest = [], cast(tile, WIDE)
     for _ in range(1, count):
         last = _rounded(rest)
         rest = where(apply("abs", last) <= LARGEST, rest - last, 0.0)
         found.append(last)
     found = [cast(part, PART) for part in (*found, rest)]
-    if count == 1 or parts is None:
-        return found[0]
+    assert parts is not None
     chosen = found[places[-1]]
     here = tile.graph.iota(parts)
     for number in range(len(places) - 2, -1, -1):

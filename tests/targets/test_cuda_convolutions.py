@@ -68,7 +68,7 @@ def only(program: Program) -> TensorKernel:
 
 def test_images_whose_rows_are_innermost_are_laid_anew() -> None:
     program = forward(2, 8, 16, 16, 32)
-    *copies, product = laid_anew(program, frozenset())
+    *copies, product = laid_anew(program, frozenset(), {})
     shapes = {spec.name: spec.shape for part in copies for spec in part.outputs}
     assert shapes == {"laid_X": (2, 8, 16, 16), "laid_W": (32, 3, 3, 16)}
     assert {spec.name for spec in product.inputs} == set(shapes)
@@ -80,7 +80,7 @@ def test_images_whose_rows_are_innermost_are_laid_anew() -> None:
 def test_what_products_take_as_it_is_stays() -> None:
     last, few = gradient(2, 8, 16, 16, 32), forward(1, 8, 16, 3, 4)
     for program in (last, few):
-        assert laid_anew(program, frozenset()) == (program,)
+        assert laid_anew(program, frozenset(), {}) == (program,)
         assert LAID not in residences(program, 132)
 
 

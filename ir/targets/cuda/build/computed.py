@@ -37,14 +37,8 @@ def register_problem(program: Program, product: Product, position: int) -> str:
         return f"operands from registers are {' or '.join(TYPES)}, not {node.dtype}"
     if isinstance(program.nodes[product.position].op, Carry):
         return "its product is corrected on its way"
-    read = {
-        axis
-        for operand in (product.a, product.b)
-        for load in large_loads(program, operand)
-        for axis in program.nodes[load].axes
-    }
-    if not {*product.over} <= read:
-        return "nothing that is read varies along an axis that is summed"
+    if not {*product.over} & read_along(program, product):
+        return "nothing that is read varies along what is summed"
     for here in _below(program, position):
         one = program.nodes[here]
         if isinstance(one.op, Load):
@@ -53,6 +47,20 @@ def register_problem(program: Program, product: Product, position: int) -> str:
         elif not isinstance(one.op, Map | Cast | Constant | Iota) and not is_reduction(one):
             return f"{one.op.name} is not computed point by point"
     return ""
+
+
+def read_along(program: Program, product: Product) -> set[str]:
+    """The axes along which what a product's operands are made of varies where it is copied."""
+    loads = (load for x in (product.a, product.b) for load in large_loads(program, x))
+    return {axis for load in loads for axis in program.nodes[load].axes}
+
+
+def walked_order(program: Program, product: Product, walked: tuple[str, ...]) -> tuple[str, ...]:
+    """What is summed as it lies in the memory of b, the slowest first, around that what nothing is
+    read along (the parts of numbers)."""
+    read = read_along(program, product)
+    ordered = by_stride(program, product.b, walked)
+    return (*(a for a in ordered if a not in read), *(a for a in ordered if a in read))
 
 
 def _below(program: Program, position: int) -> set[int]:

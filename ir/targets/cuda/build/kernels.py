@@ -209,7 +209,9 @@ def engines_of(program: Program, hardware: Hardware, residence: str = USUAL) -> 
         if any(_shows(kernel, kind) for kernel in kernels) and len(kernels) <= most:
             found = [engine] if engine == CHAINED else [*found, engine]
             fewest = len(kernels)
-    if found == [RS]:  # what other engines call their decisions does not depend on it
+    if (
+        found == [RS] and residence == USUAL
+    ):  # what other engines call their decisions does not depend on it
         found, fewest = [], MANY
     if found and residence != USUAL:
         with suppress(UsageError):

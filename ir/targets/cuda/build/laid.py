@@ -2,8 +2,9 @@
 
 An image with its channels ahead of its rows is contiguous along what a window moves along; taps
 behind the channels of a weight are three numbers long. No bulk copy makes tiles of these. Behind
-one pass through memory each is contiguous along one plain axis, and all else is as ever. Knows no
-schedule.
+one pass through memory each is contiguous along one plain axis, and all else is as ever. So is what
+an operand is scaled with along its sum: a step of each head lies beside those of other heads, where
+a tile has one of them. Knows no schedule.
 """
 
 from __future__ import annotations
@@ -18,15 +19,21 @@ from ir.ops.load import Index, Load
 from ir.ops.store import Store
 from ir.program import LONGEST_NAME, Program
 from ir.rewrite.graft import copy_node
+from ir.targets.cuda.build.computed import below, large_loads
 from ir.targets.cuda.build.orders import is_for_tensor_cores
-from ir.targets.cuda.build.products import STRIDE_UNIT, Product, product_of
+from ir.targets.cuda.build.products import (
+    STRIDE_UNIT,
+    Product,
+    depends_on_reduction,
+    product_of,
+)
 from ir.tiles import Tile
 
 MOVABLE = 2  # bytes of elements that products take along any axis
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class Order:
     """The dimensions of a tensor in another order, and the tensor that has them so."""
 
     tensor: str
@@ -34,23 +41,29 @@ class _Order:
     laid: TensorSpec
 
 
-def laid_anew(program: Program, taken: frozenset[str]) -> tuple[Program, ...]:
+Known = dict[tuple[str, tuple[int, ...]], Order]
+
+
+def laid_anew(program: Program, taken: frozenset[str], known: Known) -> tuple[Program, ...]:
     """Copies of inputs, by names that are not `taken`, and the program that reads them; it alone
-    where its products take all operands as they are."""
-    orders: dict[int, _Order] = {}
-    known: dict[tuple[str, tuple[int, ...]], _Order] = {}
+    where its products take all operands as they are. Copies that are `known` are there, what is
+    copied becomes known."""
+    orders: dict[int, Order] = {}
+    new: Known = {}
     for position in range(len(program.nodes)):
         product = product_of(program, position) if is_for_tensor_cores(program, position) else None
-        for load, dimensions in _unfit(program, product) if product else ():
+        found = (*_unfit(program, product), *_apart(program, product)) if product else ()
+        for load, dimensions in found:
             op = program.nodes[load].op
             assert isinstance(op, Load)
             key = (op.tensor, dimensions)
             if key not in known:
-                known[key] = _order(program, *key, taken | {o.laid.name for o in known.values()})
+                names = {order.laid.name for order in known.values()}
+                known[key] = new[key] = _order(program, *key, taken | names)
             orders[load] = known[key]
     if not orders:
         return (program,)
-    copies = [_copy(program, one, number) for number, one in enumerate(known.values())]
+    copies = [_copy(program, one, number) for number, one in enumerate(new.values())]
     return (*copies, _reading(program, orders))
 
 
@@ -79,6 +92,41 @@ def _unfit(program: Program, product: Product) -> Iterator[tuple[int, tuple[int,
             yield x, (*(dim for dim in range(last + 1) if dim != best), best)
 
 
+def _apart(program: Program, product: Product) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """What computed operands read along the sum in lines that lie across it and are none of their
+    own, and the order in which a line lies along it."""
+    for x in (product.a, product.b):
+        made = depends_on_reduction(program, x)
+        if isinstance(program.nodes[x].op, Load) or any(
+            is_for_tensor_cores(program, n) for n in made
+        ):
+            continue
+        large = large_loads(program, x)
+        own = {axis for load in large for axis in _line(program, load)}
+        for load in sorted(below(program, x)):
+            op = program.nodes[load].op
+            if not isinstance(op, Load):
+                continue
+            spec = program.scope.tensors[op.tensor]
+            size = dtype_of(spec.dtype).bytes
+            summed = [
+                dim for dim, axis in _plain(op)
+                if axis in product.over and program.axes[axis] * size >= STRIDE_UNIT
+            ]  # fmt: skip
+            told = op.fill is not None or any(one.gather is not None for one in op.index)
+            if load in large or not summed or told or {*product.over, *own} & _line(program, load):
+                continue
+            dims = range(len(op.index))
+            yield load, (*(dim for dim in dims if dim != summed[-1]), summed[-1])
+
+
+def _line(program: Program, load: int) -> set[str]:
+    """The axes along which a load's neighbours in memory lie."""
+    op = program.nodes[load].op
+    index = op.index[-1:] if isinstance(op, Load) else ()
+    return {axis for one in index for axis, _ in one.terms if program.axes[axis] > 1}
+
+
 def _plain(op: Load) -> Iterator[tuple[int, str]]:
     """The dimensions that go along one axis, point by point from its start, and that axis."""
     for dim, one in enumerate(op.index):
@@ -93,19 +141,19 @@ def _window(index: Index) -> tuple[str, ...]:
 
 def _order(
     program: Program, tensor: str, dimensions: tuple[int, ...], taken: frozenset[str]
-) -> _Order:
+) -> Order:
     spec = program.scope.tensors[tensor]
     name = f"laid_{tensor}"[:LONGEST_NAME]
     while name in taken or name in program.scope.tensors:
         name = f"laid_{name}"[:LONGEST_NAME]
     unit = max(1, STRIDE_UNIT // dtype_of(spec.dtype).bytes)
     *outer, last = (spec.shape[dim] for dim in dimensions)
-    return _Order(
+    return Order(
         tensor, dimensions, TensorSpec(name, (*outer, -(-last // unit) * unit), spec.dtype, "input")
     )
 
 
-def _copy(program: Program, order: _Order, number: int) -> Program:
+def _copy(program: Program, order: Order, number: int) -> Program:
     """What writes a tensor anew."""
     spec = program.scope.tensors[order.tensor]
     axes = tuple(f"d{dim}" for dim in range(len(spec.shape)))
@@ -118,7 +166,7 @@ def _copy(program: Program, order: _Order, number: int) -> Program:
     return graph.program()
 
 
-def _reading(program: Program, orders: dict[int, _Order]) -> Program:
+def _reading(program: Program, orders: dict[int, Order]) -> Program:
     """The program with these loads of what was laid anew."""
     left = {
         node.op.tensor

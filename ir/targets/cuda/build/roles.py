@@ -17,11 +17,11 @@ from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.build.begins import Begin, begin_of
 from ir.targets.cuda.build.computed import (
     Walk,
-    by_stride,
     dimensions_of,
     find_walk,
     large_loads,
     raw_loads,
+    walked_order,
 )
 from ir.targets.cuda.build.folds import folded_axes
 from ir.targets.cuda.build.products import (
@@ -241,7 +241,7 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
     held = tuple(dict.fromkeys(a for p in (*inner, *(b.product for b in begins)) for a in p.over))
     batch = tuple(a for a in outer[0].batch)
     if computed:
-        walked = by_stride(program, outer[0].b, walked)
+        walked = walked_order(program, outer[0], walked)
         rows = memory_order(program, min(computed), rows)
     else:
         walked = _walk_order(program, outer[0].swapped if swap else outer[0], walked)

@@ -57,6 +57,11 @@ class Features:
         self.program, self.hardware, self.least = program, hardware, least
         self.kernels = tuple(sorted(kernels, key=lambda kernel: -_weight(kernel.program)))
 
+    @property
+    def of_routes(self) -> tuple[Features, ...]:
+        """The features of each engine that is a choice: of the one that there is."""
+        return (self,)
+
     @cached_property
     def costs(self) -> tuple[TensorCosts | MmaCosts | BlockCosts | PlainCosts, ...]:
         return tuple(self._costs(kernel) for kernel in self.kernels)
@@ -144,6 +149,11 @@ class EngineFeatures:
             (name, prefix, Features(program, kernels, hardware, least))
             for name, prefix, kernels in engines
         )
+
+    @property
+    def of_routes(self) -> tuple[Features, ...]:
+        """The features of each engine that is a choice."""
+        return tuple(features for _, _, features in self.engines)
 
     def __call__(self, columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
         names: tuple[str, ...] = ()

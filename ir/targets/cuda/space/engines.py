@@ -38,6 +38,7 @@ from ir.targets.cuda.build.kernels import (
     kernels_of,
     seeds_of,
 )
+from ir.targets.cuda.cost.assembled import assembled
 from ir.targets.cuda.cost.features import EngineFeatures, Features
 from ir.targets.cuda.rows.hardware import stated_peaks
 from ir.targets.cuda.space.residences import JOINED, PARTS, ROWS, USUAL, WIDE, pieces_of, residences
@@ -47,6 +48,7 @@ ESTIMATE = "total.estimate"  # the feature that says how long a schedule takes, 
 NEAR = 0.5  # powers of two from the least time up to which nothing else can be much better
 FAR = 0.5  # powers of two behind the best estimate up to which a residence is offered
 LEAN, LEANER = 1.0, 4  # up to which one is that leaves a share of what the best leaves in memory
+MOST = 5  # residences beside the usual one that are offered
 GAIN = 0.1  # powers of two that joined axes have to be worth
 ROOM = 8  # the part of a card's memory that values between kernels may take
 PLAIN = 256  # operations a clock that a processor's plain units do at least, where none are stated
@@ -89,12 +91,17 @@ class Route:
         when = None if self.alone else (ENGINE, self.engine)
         return Constraint(self.prefix + rule.name, rule.needs, check, explain, when=when)
 
-    def seeds(self) -> list[dict[str, Value]]:
+    def seeds(self, features: Features) -> list[dict[str, Value]]:
         chosen: dict[str, Value] = {} if self.alone else {ENGINE: self.engine}
         return [
             {**chosen, **{self.prefix + name: value for name, value in seed.items()}}
-            for seed in seeds_of(self.program, self.kernels)
+            for seed in self._own_seeds(features)
         ]
+
+    def _own_seeds(self, features: Features) -> list[dict[str, Value]]:
+        found = [*seeds_of(self.program, self.kernels)]
+        decisions = decisions_of(self.program, self.kernels, self.hardware)
+        return assembled(found, decisions, features) + found
 
     def own(self, values: Mapping[str, Value]) -> dict[str, Value]:
         """The values of the engine's decisions, by its own names for them."""
@@ -154,8 +161,9 @@ def space_of(
 
     If `residing`, where the usual residence is far from that, others that have room for their
     tensors are tried until one is near it, and parts wherever blocks are too few for the card: an
-    estimate knows bandwidth, not what a single processor has of it. Those are offered whose
-    estimates are not far behind the best; a little farther if they leave much less in memory.
+    estimate knows bandwidth, not what a single processor has of it. A few are
+    offered whose estimates are not far behind the best; a little farther if they leave much less in
+    memory.
     """
     found = {USUAL: residence_space(program, hardware, least, USUAL)}
     estimates = {USUAL: _estimate(found[USUAL])}
@@ -171,13 +179,13 @@ def space_of(
                 found[residence], estimates[residence] = space, estimate
     best = min(estimates, key=lambda residence: estimates[residence])
     least, left = estimates[best], _between(program, best)
-    offered = {
-        residence: space
-        for residence, space in found.items()
-        if residence == USUAL
-        or estimates[residence] <= least + FAR
+    near = [
+        residence
+        for residence in sorted(found, key=lambda residence: estimates[residence])
+        if estimates[residence] <= least + FAR
         or (estimates[residence] <= least + LEAN and LEANER * _between(program, residence) < left)
-    }
+    ]
+    offered = {one: space for one, space in found.items() if one in (USUAL, *near[:MOST])}
     owner = next(iter(program.axes), program.name)
     return Alternatives(RESIDENCE, offered, owner, ROWS if best == ROWS else None).space()
 
@@ -218,9 +226,9 @@ def residence_space(
         choice = Decision(ENGINE, engines, "tensorize", owner, why, engines[0])
         decisions.insert(0, choice)
         rules.append(_idle(decisions))
-    lists = [route.seeds() for route in routes]
-    seeds = _alternating(lists) if is_light(program) else [seed for one in lists for seed in one]
     features = _features(program, hardware, routes, least)
+    lists = [route.seeds(own) for route, own in zip(routes, features.of_routes, strict=True)]
+    seeds = _alternating(lists) if is_light(program) else [seed for one in lists for seed in one]
     return Space("cuda", tuple(decisions), tuple(rules), tuple(seeds), features)
 
 

@@ -15,6 +15,7 @@ from functools import lru_cache
 from ir.behind import behind_scatters
 from ir.dtypes import dtype_of
 from ir.errors import ProgramError
+from ir.handed import all_handed
 from ir.ops.base import TensorSpec
 from ir.ops.load import Load
 from ir.ops.reduce import Carry
@@ -25,7 +26,7 @@ from ir.rewrite.parting import cut
 from ir.rewrite.stated import stated
 from ir.targets.cuda.build.boundaries import boundary_of, last_of
 from ir.targets.cuda.build.cut import stored_at
-from ir.targets.cuda.build.laid import laid_anew
+from ir.targets.cuda.build.laid import Known, laid_anew
 from ir.targets.cuda.build.orders import is_for_tensor_cores
 from ir.targets.cuda.build.outputs import has_stores_beside
 from ir.targets.cuda.build.products import STRIDE_UNIT, depends_on_reduction, product_of
@@ -49,6 +50,8 @@ OPERANDS = "operands-stored"
 """Factors of products for tensor cores that are computed of nothing reduced."""
 LAID = "inputs-laid"
 """Copies of inputs whose dimensions are in no order that tensor cores take, in one that they do."""
+REPEATED = "repeated-stored"
+"""Products that others are made of along axes that they lack, each point of which repeats them."""
 JOINED = "axes-joined"
 """Nothing more than usually; axes that always go together are one, and what a chain of products has
 too many columns of is in parts that blocks of their own have, as in all but the usual one."""
@@ -69,6 +72,8 @@ STEPS = "steps-whole"
 """Nothing that only the steps of a loop read: a step computes it, and keeps it to itself."""
 HANDED = "states-handed-on"
 """Nothing that is added to a state alone: who computes it keeps the state, and hands it on."""
+AND = "+"  # between the names of what a residence has together
+BOTH = f"{REPEATED}{AND}{LAID}"
 ROOM = 96 << 10  # bytes of a row's values: every card has that much, most have it twice
 
 
@@ -80,11 +85,12 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
         return behind_scatters(phases_of(program, ROOM))
     if residence == STEPS:
         return behind_scatters(phases_of(stated(program), whole=True))
-    if residence == HANDED:
-        return behind_scatters(phases_of(program, handing=True))
-    phases = behind_scatters(phases_of(program))
-    if residence == USUAL:
+    words = residence.split(AND)
+    phases = behind_scatters(phases_of(program, handing=HANDED in words))
+    if residence in (USUAL, HANDED):
         return phases
+    residence = next((word for word in words if word not in (HANDED, LAID)), JOINED)
+    known: Known = {}
     wide = residence.startswith(WIDE)
     residence = residence.removeprefix(WIDE).removeprefix("-") or JOINED
     found: list[Phase] = []
@@ -100,11 +106,13 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
             parts = (phase.program,)
             if count:
                 parts = in_parts_beside(phase.program, int(count), frozenset(taken))
-        elif residence == LAID:
-            parts = laid_anew(phase.program, frozenset(taken))
         else:
             parts = _at(phase.program, _stored(phase.program, residence), frozenset(taken))
         taken |= {spec.name for part in parts for spec in part.tensors}
+        if LAID in words:
+            laid = (laid_anew(part, frozenset(taken), known) for part in parts)
+            parts = tuple(one for several in laid for one in several)
+            taken |= {order.laid.name for order in known.values()}
         joined = map(joined_axes, parts)
         found += [Phase(p if wide else _narrowed(p), False) for p in joined]
     return tuple(found)
@@ -134,8 +142,11 @@ def residences(program: Program, processors: int) -> tuple[str, ...]:
     counts = dict.fromkeys(n for phase in usual for n in counts_of(phase, processors))
     parts = [f"{PARTS}{count}" for count in counts]
     wide = (f"{WIDE}-{name}" for name in parts)
-    stored = (OPERANDS, SUMS, MET, PRODUCTS, STORED)
-    for name in (ROWS, STEPS, HANDED, *parts, *wide, JOINED, WIDE, LAID, *stored):
+    stored = (OPERANDS, REPEATED, SUMS, MET, PRODUCTS, STORED)
+    names = [ROWS, STEPS, HANDED, *parts, *wide, JOINED, WIDE, LAID, *stored, BOTH]
+    if all_handed(program):
+        names += [f"{HANDED}{AND}{name}" for name in (OPERANDS, REPEATED, LAID, BOTH)]
+    for name in names:
         found.setdefault(pieces_of(program, name), name)
     beside = any(has_stores_beside(p.program) for p in pieces_of(program, BESIDE) if not p.plain)
     shared = dict.fromkeys(n for phase in usual for n in counts_beside(phase, processors))
@@ -180,6 +191,8 @@ def _stored(program: Program, residence: str) -> set[int]:
         return set()  # what is streamed is whole in no place
     if residence == OPERANDS:
         return set(_computed_factors(program))
+    if residence == REPEATED:
+        return {boundary_of(program, product) for product in _repeated(program)}
     wanted = {SUMS: (False,), MET: (False,), PRODUCTS: (True,), STORED: (False, True)}[residence]
     far = {STORED: True, MET: False}.get(residence)  # those that go where all they meet has met
     ends = (
@@ -188,6 +201,20 @@ def _stored(program: Program, residence: str) -> set[int]:
         if (is_product := is_for_tensor_cores(program, position)) in wanted
     )
     return {end for end in ends if not is_output(program, end)}
+
+
+def _repeated(program: Program) -> Iterable[int]:
+    """Products for tensor cores of which operands of others are made at each point of more axes."""
+    for position in reductions_of(program):
+        product = product_of(program, position)
+        if product is None or not is_for_tensor_cores(program, position):
+            continue
+        for factor in (product.a, product.b):
+            axes = {axis for axis in program.nodes[factor].axes if program.axes[axis] > 1}
+            for source in depends_on_reduction(program, factor):
+                lacks = axes - {*program.nodes[source].axes}
+                if lacks and is_for_tensor_cores(program, source):
+                    yield source
 
 
 def _computed_factors(program: Program) -> Iterable[int]:

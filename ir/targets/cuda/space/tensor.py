@@ -49,7 +49,8 @@ from ir.targets.cuda.lower.tensor_lower import TensorLowering
 from ir.targets.cuda.plans.planning import FORMER_REGISTERS, FORMERS, make_plan
 from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, ROWS, Plan
 from ir.targets.cuda.plans.tensor_rings import extra_decision, extra_names
-from ir.targets.cuda.seeds.tensor_seeds import Seeds
+from ir.targets.cuda.seeds.fitted import otherwise, with_room
+from ir.targets.cuda.seeds.tensor_seeds import RESERVED, Seeds
 from ir.targets.cuda.space.tensor_streams import TensorStreams
 from ir.targets.cuda.space.tensor_tiles import CLUSTERS, whole_groups
 
@@ -328,6 +329,25 @@ class TensorKernel(TensorStreams):
     def _hands_on(self, columns: Columns) -> Any:
         return ~self._is(columns, "partition", "whole") | (self.roles.handed is None)
 
+    def _resident_fits(self, columns: Columns) -> Any:
+        """Whether several blocks fit a processor, if they are asked for: those that have a tile
+        each."""
+        blocks = self._value(columns, RESIDENT)
+        if (blocks == 1).all():
+            return np.ones(columns.rows, dtype=np.bool_)
+        alike = self._is(columns, "registers", "none")
+        fits = self._accumulators(columns) + 40 <= self._entry_registers(columns)
+        fits = (self._bytes(columns) <= self._room(columns)) & (fits | ~alike)
+        return (blocks == 1) | (fits & (self._value(columns, "processors") == 0))
+
+    def _room(self, columns: Columns) -> Any:
+        """Bytes of shared memory for each of the blocks of a processor."""
+        blocks = self._value(columns, RESIDENT)
+        return (self.hardware["shared_bytes"] + RESERVED) // blocks - 2 * RESERVED
+
+    def _too_large(self, columns: Columns) -> Any:
+        return self._bytes(columns) > self._room(columns)
+
     def _asks_early(self, columns: Columns) -> Any:
         return prefetch_fits(columns, self.mark)
 
@@ -351,6 +371,9 @@ class TensorKernel(TensorStreams):
             ahead: dict[str, Value] = {self.name(LOADS): AHEAD}
             found = [one for seed in found for one in ({**seed, **ahead}, seed)]
         found = late.asked_for(found, self.name(late.NAME), domains)
+        every = self.decisions()
+        found = otherwise(found, every, self._partition_fits, self.adapted)
+        found = with_room(found, every, self.name("stages"), self._too_large)
         if self.formed:
             found = [self._formed_by(seed, count) for seed in found for count in (2, 1)]
         return self.with_streams(found)

@@ -227,18 +227,6 @@ class TensorRules(FormedRules):
         spare = np.where(limit >= 232, 24, 32)
         return (used + spare <= limit) & entry_fits
 
-    def _resident_fits(self, columns: Columns) -> Any:
-        """Whether several blocks fit a processor, if they are asked for: those that have a tile
-        each."""
-        blocks = self._value(columns, RESIDENT)
-        if (blocks == 1).all():
-            return np.ones(columns.rows, dtype=np.bool_)
-        each = (self.hardware["shared_bytes"] + RESERVED) // blocks - 2 * RESERVED
-        alike = self._is(columns, "registers", "none")
-        fits = self._accumulators(columns) + 40 <= self._entry_registers(columns)
-        fits = (self._bytes(columns) <= each) & (fits | ~alike)
-        return (blocks == 1) | (fits & (self._value(columns, "processors") == 0))
-
     def _entry_registers(self, columns: Columns) -> Any:
         """Registers of a thread as a block begins, before groups share them out anew."""
         threads = GROUP * self._warp_groups(columns) * self._value(columns, RESIDENT)

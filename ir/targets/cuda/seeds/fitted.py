@@ -1,0 +1,50 @@
+"""Seeds fitted to a kernel: rings with as many slots as shared memory has room for, and outputs
+that are stored as they may be.
+
+Seeds are written for tiles of one type; what a kernel copies beside them, or wider, takes the room
+of some of their slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ir.columns import Columns, Decision, tables_of
+from ir.schedule import Value
+
+FEWEST = 2  # slots of a ring
+
+
+def with_room(
+    seeds: Iterable[dict[str, Value]], decisions: Sequence[Decision], stages: str,
+    over: Callable[[Columns], Any],
+) -> list[dict[str, Value]]:  # fmt: skip
+    """The seeds, those that are `over` what there is with fewer of `stages`, as few as it takes."""
+    found = [dict(seed) for seed in seeds]
+    places = [n for n, seed in enumerate(found) if int(seed.get(stages, FEWEST)) > FEWEST]
+    while places:
+        large = np.flatnonzero(over(_columns([found[n] for n in places], decisions)))
+        places = [places[row] for row in large]
+        for place in places:
+            found[place][stages] = int(found[place][stages]) - 1
+        places = [place for place in places if int(found[place][stages]) > FEWEST]
+    return found
+
+
+def otherwise(
+    seeds: Sequence[dict[str, Value]], decisions: Sequence[Decision],
+    fits: Callable[[Columns], Any], instead: Callable[[dict[str, Value]], dict[str, Value]],
+) -> list[dict[str, Value]]:  # fmt: skip
+    """The seeds, those that do not fit as they are `instead`."""
+    if not seeds:
+        return []
+    fine = fits(_columns(seeds, decisions))
+    return [s if fit else instead(s) for s, fit in zip(seeds, fine, strict=True)]
+
+
+def _columns(seeds: Sequence[dict[str, Value]], decisions: Sequence[Decision]) -> Columns:
+    codes = [[d.index(seed.get(d.name, d.domain[0])) for d in decisions] for seed in seeds]
+    return Columns(tables_of(decisions), np.array(codes, dtype=np.int16))
