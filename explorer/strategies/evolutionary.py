@@ -57,6 +57,7 @@ class Settings:
     diversity: float = 0.7  # penalty for likeness, in standard deviations of the pool's scores
     seed_share: float = 0.5  # of the first batches
     seed_later: float = 0.125  # where a prior is trusted: it may have seen nothing like this space
+    neglected: float = 0.0625  # for a route that is near the fastest and was hardly tried
     assembled: float = 0.125  # of what the fastest kernels of several make together
     warm_up: int = 16  # trials before the model is asked
     opening: OpeningSettings = field(default_factory=OpeningSettings)
@@ -126,6 +127,10 @@ class Evolutionary:
     def ask(self, n: int) -> list[Schedule]:
         batch = self._assembled(n)
         if len(batch) < n:
+            batch += self._neglected(
+                min(n - len(batch), self._stochastic(n * self.settings.neglected))
+            )
+        if len(batch) < n:
             batch += self.history.asked(self._seeds(n - len(batch)))
         if len(batch) < n and self.guide.ready:
             more = self._breed if self.guide.warm else self._open
@@ -145,6 +150,16 @@ class Evolutionary:
         rows = self._mosaic.offers()
         rows = self.history.fresh(rows[self.space.legal(rows)]) if len(rows) else rows
         return self.history.asked(rows[: max(1, round(n * self.settings.assembled))])
+
+    def _neglected(self, count: int) -> list[Schedule]:
+        """Relatives of the fastest of a route that evolution has nearly forgotten: what it was
+        tried with may not have been its best."""
+        row = self._routes.neglected() if count and self.guide.ready else None
+        if row is None:
+            return []
+        self._learn()
+        litter = self._litter(row[None], None, self.settings.bred)
+        return self._offer(self._routes.beside(litter, row), count)
 
     def portion(self, count: int) -> int:
         """While a prior leads, what a few trials tell of its errors is worth hearing first."""

@@ -7,6 +7,7 @@ schedules like them before the next few are chosen. Knows no operator and no tar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,6 +24,9 @@ DOUBT = 0.35  # how far a single measurement is doubted, in standard deviations 
 WORSE = 0.25  # of an estimate in powers of two, for which a route waits a turn
 MOST = 64  # measured rows that count, the last ones
 
+
+HARDLY = 12  # trials of a route, below which little is known of it
+NEAR = 1.5  # times the fastest, up to which a route may have it
 
 ESTIMATE = "total.estimate"  # the feature of backends that bounds a schedule's time from below
 
@@ -68,11 +72,34 @@ class Routes:
         self._told: list[tuple[Matrix, Scores]] = []
         self._over: dict[bytes, float] = {}  # in powers of two
         self._costs: dict[bytes, float] = {}
+        self._best: dict[bytes, tuple[float, Row]] = {}
+        self._tried: Counter[bytes] = Counter()
 
     def told(self, rows: Matrix, seconds: Scores) -> None:
         """Rows, and what they took: anything that is no time is passed over."""
         if len(rows):
             self._told.append((rows, seconds))
+        for row, here in zip(rows, seconds.tolist(), strict=True):
+            key = self._route(row)
+            self._tried[key] += 1
+            if np.isfinite(here) and here < self._best.get(key, (np.inf, row))[0]:
+                self._best[key] = here, row
+
+    def neglected(self) -> Row | None:
+        """The fastest row of the route that was tried least, of those near the fastest of all that
+        were hardly tried; None if there is none."""
+        fastest = min((seconds for seconds, _ in self._best.values()), default=np.inf)
+        hardly = [
+            (self._tried[key], seconds, row)
+            for key, (seconds, row) in self._best.items()
+            if self._tried[key] < HARDLY and fastest < seconds <= NEAR * fastest
+        ]
+        return min(hardly, key=lambda one: one[:2])[2] if hardly else None
+
+    def beside(self, rows: Matrix, row: Row) -> Matrix:
+        """Those of one row's route."""
+        same: Matrix = rows[(rows[:, self._places] == row[self._places]).all(axis=1)]
+        return same
 
     def order(self, rows: Matrix) -> Matrix:
         """The rows, those first that may be fastest."""

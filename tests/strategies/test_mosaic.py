@@ -13,7 +13,7 @@ from explorer.strategies.contract import FakeOutcome
 from explorer.strategies.evolutionary import Evolutionary
 from explorer.strategies.mosaic import Mosaic, places_of
 from ir.columns import Decision
-from ir.schedule import Schedule
+from ir.schedule import Schedule, Value
 from ir.space import Space
 from tests.few import few
 
@@ -65,6 +65,59 @@ def test_the_fastest_kernels_are_put_together() -> None:
         for kernel, share in enumerate(shares(made)):
             assert share == min(shares(schedule)[kernel] for schedule in alike)
     assert len(mosaic.offers()) == 0
+
+
+def two_routes(alike: bool = True) -> Space:
+    """Three kernels; in the second route, two, the last of which is the first route's second."""
+    route = Decision(
+        "residence", ("usual", "fewer"), "tensorize", "all", "what is stored", routes=True
+    )
+    own = [
+        Decision(f"{stem}.{kernel}", SIZES, "tile", stem, "points", 1, ("residence", "usual"))
+        for kernel, stem in enumerate(("a", "b", "c"))
+    ]
+    sizes = SIZES if alike else SIZES[1:]
+    others = [
+        Decision(
+            f"fewer.{stem}.{kernel}", sizes, "tile", stem, "points", None, ("residence", "fewer")
+        )
+        for kernel, stem in enumerate(("d", "b"))
+    ]
+    return Space("toy", (route, *own, *others))
+
+
+def outcome(schedule: Schedule, *shares: float) -> FakeOutcome:
+    notes = "; ".join(f"toy_{number} {seconds:.6g}" for number, seconds in enumerate(shares))
+    found = FakeOutcome(seconds=sum(shares), kernel_key=schedule.key)
+    return replace(found, notes=((PARTS, notes),))
+
+
+def learnt(mosaic: Mosaic, space: Space, values: dict[str, Value], *shares: float) -> None:
+    row = space.encode(Schedule.of("toy", values))
+    mosaic.told(row[None], np.array([sum(shares)]), [outcome(space.schedule(row), *shares)])
+
+
+def test_a_kernel_of_another_route_is_tried_where_it_makes_the_whole_the_fastest() -> None:
+    space = two_routes()
+    mosaic = Mosaic(space)
+    learnt(mosaic, space, {"residence": "usual", "a.0": 2, "b.1": 4, "c.2": 8}, 3.0, 1.0, 3.0)
+    learnt(mosaic, space, {"residence": "fewer", "fewer.d.0": 2, "fewer.b.1": 16}, 2.0, 6.0)
+    (row,) = mosaic.offers()
+    found = space.schedule(row).as_dict()
+    assert (found["residence"], found["fewer.d.0"], found["fewer.b.1"]) == ("fewer", 2, 4)
+    values: dict[str, Value] = {"residence": "fewer", "fewer.d.0": 2, "fewer.b.1": 4}
+    learnt(mosaic, space, values, 2.0, 5.0)  # it is not the same kernel
+    assert not len(mosaic.offers())
+    learnt(mosaic, space, {"residence": "usual", "a.0": 2, "b.1": 2, "c.2": 8}, 3.0, 0.5, 3.0)
+    assert not len(mosaic.offers())
+
+
+def test_kernels_with_other_choices_are_others() -> None:
+    space = two_routes(alike=False)
+    mosaic = Mosaic(space)
+    learnt(mosaic, space, {"residence": "usual", "a.0": 2, "b.1": 4, "c.2": 8}, 3.0, 1.0, 3.0)
+    learnt(mosaic, space, {"residence": "fewer", "fewer.d.0": 2, "fewer.b.1": 16}, 2.0, 6.0)
+    assert not len(mosaic.offers())
 
 
 def test_what_says_nothing_of_its_kernels_teaches_nothing() -> None:
