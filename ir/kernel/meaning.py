@@ -343,13 +343,15 @@ class _Thread:
         """
         for part in operation.parts:
             partial = self._reduced(part.node, points, there)
-            if part.node in self.states and (later or self._cleared(part.node)):
+            goes_on = part.node in self.states
+            if goes_on and (later or self._cleared(part.node)):
                 partial = self._combined(part.node, self.values[part.node], partial)
             self.values[part.node] = partial
-            self.pieces.setdefault(ahead, {})[part.node] = partial
+            if not goes_on:
+                self.pieces.setdefault(ahead, {})[part.node] = partial
 
     def _cleared(self, position: int) -> bool:
-        """Whether a sum is there before its first products: it is corrected on its way."""
+        """Whether a sum is there ahead of its products: it is corrected on its way."""
         return isinstance(self.nodes[position].op, Carry)
 
     def _part(
@@ -431,8 +433,7 @@ class _Thread:
         return self._ordered(position, found)
 
     def _combined(self, position: int, state: TileArray, partial: TileArray) -> TileArray:
-        kind = getattr(self.nodes[position].op, "kind", "sum")
-        axes = self.nodes[position].axes
+        kind, axes = getattr(self.nodes[position].op, "kind", "sum"), self.nodes[position].axes
         function = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[kind]
         with np.errstate(all="ignore"):
             return TileArray(axes, function(state.aligned(axes), partial.aligned(axes)))
@@ -448,15 +449,14 @@ class _Thread:
 
     def _advance(self, position: int, points: Mapping[str, Array], there: Values) -> None:
         """Combine a block into a state; what reads it before and after sees that."""
-        readers = reads(self.program, (position,))[position]
-        if not isinstance(self.nodes[position].op, Carry):
-            readers = []
+        carried = isinstance(self.nodes[position].op, Carry)
+        readers = reads(self.program, (position,))[position] if carried else []
         for reader in readers:
             if isinstance(self.nodes[reader].op, Prior):
                 self.values[reader] = self._finite(position)
         state = self._corrected(position, points, there)
-        state = self._combined(position, state, self._reduced(position, points, there))
-        self.values[position] = state
+        block = self._reduced(position, points, there)
+        self.values[position] = self._combined(position, state, block)
         for reader in readers:
             if not isinstance(self.nodes[reader].op, Prior):
                 self.values[reader] = self._finite(position)
@@ -494,7 +494,7 @@ class _Thread:
         node = self.nodes[position]
         assert isinstance(node.op, Store)
         tile = self._value(node.args[0], points, {})
-        where = np.ix_(*(points[axis] for axis in node.op.axes))
-        shape = tuple(len(points[axis]) for axis in node.op.axes)
-        values = np.broadcast_to(tile.aligned(node.op.axes), shape)
+        own = [points[axis] for axis in node.op.axes]
+        values = np.broadcast_to(tile.aligned(node.op.axes), tuple(map(len, own)))
+        where = np.ix_(*own)
         self.machine.outputs[node.op.tensor][where] = values

@@ -12,7 +12,15 @@ from costmodel.features import IDEAL
 from explorer.strategies.contract import FakeOutcome
 from explorer.strategies.evolutionary import Evolutionary
 from explorer.strategies.evolutionary import Settings as EvolutionarySettings
-from explorer.strategies.opening import ESTIMATE, MOST, Correction, Opening, Routes, Settings
+from explorer.strategies.opening import (
+    ESTIMATE,
+    HARDLY,
+    MOST,
+    Correction,
+    Opening,
+    Routes,
+    Settings,
+)
 from ir.space import Columns, Decision, Matrix, Space
 from tests.space.toy import tiling_space, toy_seconds
 
@@ -158,6 +166,27 @@ def test_of_a_route_that_was_not_measured_the_estimate_is_believed() -> None:
     routes.told(np.array([[0, 1]], dtype=np.int16), np.array([16.0]))
     rows = np.array([[0, 0], [1, 2], [1, 4]], dtype=np.int16)
     assert routes.order(rows).tolist() == [[1, 2], [0, 0], [1, 4]]
+
+
+def test_a_route_near_the_fastest_that_was_hardly_tried_is_neglected() -> None:
+    routes = Routes(two_routes())
+    assert routes.neglected() is None
+    first = np.array([[0, cost] for cost in range(HARDLY)], dtype=np.int16)
+    routes.told(first, 1.0 + np.arange(float(HARDLY)))
+    routes.told(np.array([[1, 3], [1, 4]], dtype=np.int16), np.array([1.4, np.nan]))
+    found = routes.neglected()
+    assert found is not None
+    assert found.tolist() == [1, 3]
+    both = np.array([[0, 0], [1, 7]], dtype=np.int16)
+    assert routes.beside(both, found).tolist() == [[1, 7]]
+    routes.told(np.array([[1, 5]] * HARDLY, dtype=np.int16), np.full(HARDLY, 2.0))
+    assert routes.neglected() is None  # it was tried
+
+
+def test_a_route_far_behind_is_left_alone() -> None:
+    routes = Routes(two_routes())
+    routes.told(np.array([[0, 1], [1, 1]], dtype=np.int16), np.array([1.0, 1.6]))
+    assert routes.neglected() is None
 
 
 def test_failures_say_nothing_of_a_route() -> None:

@@ -38,7 +38,7 @@ from ir.targets.cuda.space.block import BlockKernel
 from ir.targets.cuda.space.cluster_rules import exchange_fits
 from ir.targets.cuda.space.mma import MmaKernel
 from ir.targets.cuda.space.plain import PlainCudaKernel
-from ir.targets.cuda.space.residences import BESIDE, USUAL, pieces_of
+from ir.targets.cuda.space.residences import BESIDE, HANDED, USUAL, pieces_of
 from ir.targets.cuda.space.split_rules import (
     merged_inside,
     merged_once,
@@ -200,7 +200,10 @@ def engines_of(program: Program, hardware: Hardware, residence: str = USUAL) -> 
     """
     found: list[str] = []
     fewest = MANY
+    handing = HANDED in residence
     for engine, kind in KINDS.items():
+        if handing and engine not in HANDING:
+            continue
         try:
             kernels = kernels_of(program, hardware, engine, residence)
         except UsageError:
@@ -209,10 +212,10 @@ def engines_of(program: Program, hardware: Hardware, residence: str = USUAL) -> 
         if any(_shows(kernel, kind) for kernel in kernels) and len(kernels) <= most:
             found = [engine] if engine == CHAINED else [*found, engine]
             fewest = len(kernels)
-    if (
-        found == [RS] and residence == USUAL
-    ):  # what other engines call their decisions does not depend on it
+    if found == [RS] and residence == USUAL:  # others' names of decisions do not depend on it
         found, fewest = [], MANY
+    if found and handing:
+        return tuple(found)
     if found and residence != USUAL:
         with suppress(UsageError):
             count = len(kernels_of(program, hardware, FMA, residence))

@@ -1,5 +1,4 @@
-"""Seeds fitted to a kernel: rings with as many slots as shared memory has room for, and outputs
-that are stored as they may be.
+"""Seeds fitted to a kernel: rings with as many slots as shared memory has room for.
 
 Seeds are written for tiles of one type; what a kernel copies beside them, or wider, takes the room
 of some of their slots.
@@ -32,17 +31,6 @@ def with_room(
             found[place][stages] = int(found[place][stages]) - 1
         places = [place for place in places if int(found[place][stages]) > FEWEST]
     return found
-
-
-def otherwise(
-    seeds: Sequence[dict[str, Value]], decisions: Sequence[Decision],
-    fits: Callable[[Columns], Any], instead: Callable[[dict[str, Value]], dict[str, Value]],
-) -> list[dict[str, Value]]:  # fmt: skip
-    """The seeds, those that do not fit as they are `instead`."""
-    if not seeds:
-        return []
-    fine = fits(_columns(seeds, decisions))
-    return [s if fit else instead(s) for s, fit in zip(seeds, fine, strict=True)]
 
 
 def _columns(seeds: Sequence[dict[str, Value]], decisions: Sequence[Decision]) -> Columns:

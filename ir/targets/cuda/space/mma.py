@@ -20,6 +20,7 @@ from ir.targets.cuda.lower.mma_lower import MmaLowering
 from ir.targets.cuda.plans.mma_plan import MmaPlan, depth_domain, make_mma_plan
 from ir.targets.cuda.seeds.mma_seeds import mma_seeds
 from ir.targets.cuda.space.mma_rules import MmaRules
+from ir.targets.cuda.space.probing import once
 
 RASTERS = (*BANDS, *PATCHES)
 
@@ -38,6 +39,7 @@ class MmaKernel(MmaRules):
         self.swapped: Roles = find_mma_roles(program, True)
         self._probe()
 
+    @once
     def _probe(self) -> None:
         """Refusal if no seed lowers."""
         problem = Refusal("seeds", "no schedule fits")

@@ -143,17 +143,25 @@ def residences(program: Program, processors: int) -> tuple[str, ...]:
     parts = [f"{PARTS}{count}" for count in counts]
     wide = (f"{WIDE}-{name}" for name in parts)
     stored = (OPERANDS, REPEATED, SUMS, MET, PRODUCTS, STORED)
-    names = [ROWS, STEPS, HANDED, *parts, *wide, JOINED, WIDE, LAID, *stored, BOTH]
-    if all_handed(program):
-        names += [f"{HANDED}{AND}{name}" for name in (OPERANDS, REPEATED, LAID, BOTH)]
-    for name in names:
+    for name in (ROWS, STEPS, HANDED, *parts, *wide, JOINED, WIDE, LAID, *stored):
         found.setdefault(pieces_of(program, name), name)
+    handed = [f"{HANDED}{AND}{name}" for name in (OPERANDS, REPEATED, LAID, BOTH)]
+    for name in (BOTH, *(handed if all_handed(program) else ())):
+        if _has_more(program, name):
+            found.setdefault(pieces_of(program, name), name)
     beside = any(has_stores_beside(p.program) for p in pieces_of(program, BESIDE) if not p.plain)
     shared = dict.fromkeys(n for phase in usual for n in counts_beside(phase, processors))
     return (
         *found.values(), *([BESIDE] if beside else []),
         *(f"{BESIDE}-{PARTS}{count}" for count in shared),
     )  # fmt: skip
+
+
+def _has_more(program: Program, name: str) -> bool:
+    """Whether each thing that a residence has in memory is more than it has without."""
+    words, count = name.split(AND), len(pieces_of(program, name))
+    fewer = (AND.join(w for w in words if w != word) for word in words if word != HANDED)
+    return all(count > len(pieces_of(program, less)) for less in fewer)
 
 
 def _narrowed(program: Program) -> Program:

@@ -49,8 +49,9 @@ from ir.targets.cuda.lower.tensor_lower import TensorLowering
 from ir.targets.cuda.plans.planning import FORMER_REGISTERS, FORMERS, make_plan
 from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, ROWS, Plan
 from ir.targets.cuda.plans.tensor_rings import extra_decision, extra_names
-from ir.targets.cuda.seeds.fitted import otherwise, with_room
+from ir.targets.cuda.seeds.fitted import with_room
 from ir.targets.cuda.seeds.tensor_seeds import RESERVED, Seeds
+from ir.targets.cuda.space.probing import once
 from ir.targets.cuda.space.tensor_streams import TensorStreams
 from ir.targets.cuda.space.tensor_tiles import CLUSTERS, whole_groups
 
@@ -92,6 +93,7 @@ class TensorKernel(TensorStreams):
         rules, seeds = tuple(self.constraints()), tuple(self.seeds())
         return Space("cuda", tuple(self.decisions()), rules, seeds)
 
+    @once
     def _probe(self) -> None:
         """Refusal if no seed can be lowered; if none is legal those are tried that are mended, then
         as they are."""
@@ -371,9 +373,7 @@ class TensorKernel(TensorStreams):
             ahead: dict[str, Value] = {self.name(LOADS): AHEAD}
             found = [one for seed in found for one in ({**seed, **ahead}, seed)]
         found = late.asked_for(found, self.name(late.NAME), domains)
-        every = self.decisions()
-        found = otherwise(found, every, self._partition_fits, self.adapted)
-        found = with_room(found, every, self.name("stages"), self._too_large)
+        found = with_room(found, self.decisions(), self.name("stages"), self._too_large)
         if self.formed:
             found = [self._formed_by(seed, count) for seed in found for count in (2, 1)]
         return self.with_streams(found)
