@@ -152,14 +152,17 @@ class Evolutionary:
         return self.history.asked(rows[: max(1, round(n * self.settings.assembled))])
 
     def _neglected(self, count: int) -> list[Schedule]:
-        """Relatives of the fastest of a route that evolution has nearly forgotten: what it was
-        tried with may not have been its best."""
+        """Relatives of the fastest of a route that evolution has nearly forgotten, and its seeds:
+        what it was tried with may not have been its best."""
         row = self._routes.neglected() if count and self.guide.ready else None
         if row is None:
             return []
         self._learn()
         litter = self._litter(row[None], None, self.settings.bred)
-        return self._offer(self._routes.beside(litter, row), count)
+        pool = np.concatenate(
+            [self._routes.beside(rows, row) for rows in (self._queue.own, litter)]
+        )
+        return self._offer(self.history.fresh(pool[self.space.legal(pool)]), count)
 
     def portion(self, count: int) -> int:
         """While a prior leads, what a few trials tell of its errors is worth hearing first."""

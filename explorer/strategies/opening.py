@@ -25,8 +25,8 @@ WORSE = 0.25  # of an estimate in powers of two, for which a route waits a turn
 MOST = 64  # measured rows that count, the last ones
 
 
-HARDLY = 12  # trials of a route, below which little is known of it
-NEAR = 1.5  # times the fastest, up to which a route may have it
+HARDLY = ((4, 4.0), (12, 1.5))  # trials of a route, below which it may have the fastest, and how
+# many times as long as that its own fastest may take
 
 ESTIMATE = "total.estimate"  # the feature of backends that bounds a schedule's time from below
 
@@ -86,13 +86,14 @@ class Routes:
                 self._best[key] = here, row
 
     def neglected(self) -> Row | None:
-        """The fastest row of the route that was tried least, of those near the fastest of all that
-        were hardly tried; None if there is none."""
+        """The fastest row of the route that was tried least, of those that were hardly tried for as
+        near the fastest of all as they are; None if there is none."""
         fastest = min((seconds for seconds, _ in self._best.values()), default=np.inf)
         hardly = [
             (self._tried[key], seconds, row)
             for key, (seconds, row) in self._best.items()
-            if self._tried[key] < HARDLY and fastest < seconds <= NEAR * fastest
+            if seconds > fastest
+            and any(self._tried[key] < few and seconds <= far * fastest for few, far in HARDLY)
         ]
         return min(hardly, key=lambda one: one[:2])[2] if hardly else None
 

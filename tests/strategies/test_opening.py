@@ -171,21 +171,32 @@ def test_of_a_route_that_was_not_measured_the_estimate_is_believed() -> None:
 def test_a_route_near_the_fastest_that_was_hardly_tried_is_neglected() -> None:
     routes = Routes(two_routes())
     assert routes.neglected() is None
-    first = np.array([[0, cost] for cost in range(HARDLY)], dtype=np.int16)
-    routes.told(first, 1.0 + np.arange(float(HARDLY)))
+    most, _ = HARDLY[-1]
+    first = np.array([[0, cost] for cost in range(most)], dtype=np.int16)
+    routes.told(first, 1.0 + np.arange(float(most)))
     routes.told(np.array([[1, 3], [1, 4]], dtype=np.int16), np.array([1.4, np.nan]))
     found = routes.neglected()
     assert found is not None
     assert found.tolist() == [1, 3]
     both = np.array([[0, 0], [1, 7]], dtype=np.int16)
     assert routes.beside(both, found).tolist() == [[1, 7]]
-    routes.told(np.array([[1, 5]] * HARDLY, dtype=np.int16), np.full(HARDLY, 2.0))
+    routes.told(np.array([[1, 5]] * most, dtype=np.int16), np.full(most, 2.0))
     assert routes.neglected() is None  # it was tried
+
+
+def test_the_farther_behind_a_route_is_the_sooner_it_is_left_alone() -> None:
+    routes = Routes(two_routes())
+    (few, far), (_, near) = HARDLY
+    routes.told(np.array([[0, 1]], dtype=np.int16), np.array([1.0]))
+    for number in range(few):
+        assert (routes.neglected() is None) == (not number)
+        routes.told(np.array([[1, number]], dtype=np.int16), np.array([(far + near) / 2]))
+    assert routes.neglected() is None
 
 
 def test_a_route_far_behind_is_left_alone() -> None:
     routes = Routes(two_routes())
-    routes.told(np.array([[0, 1], [1, 1]], dtype=np.int16), np.array([1.0, 1.6]))
+    routes.told(np.array([[0, 1], [1, 1]], dtype=np.int16), np.array([1.0, 4.5]))
     assert routes.neglected() is None
 
 
