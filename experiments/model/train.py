@@ -43,6 +43,7 @@ RECORDS = {
     "cuda": tuple(
         ROOT / "experiments" / "h200" / name
         for name in (
+            "records-cuda-31.jsonl.xz",
             "records-cuda-29.jsonl.xz",
             "records-cuda-28.jsonl.xz",
             "records.jsonl.xz",

@@ -131,7 +131,7 @@ def test_pages_are_shared_out_where_sequences_are_few() -> None:
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
-@pytest.mark.parametrize(("pages", "number"), few_rows([(8, 2), (8, 4), (7, 4)], (1, 2)))
+@pytest.mark.parametrize(("pages", "number"), few_rows([(8, 2), (8, 4), (7, 4)], (2,)))
 @draws(1, 3)
 def test_a_block_has_several_pages(pages: int, number: int, count: int) -> None:
     """Each of them is copied from where it is, one behind another; behind the last one, none."""

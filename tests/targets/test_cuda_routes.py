@@ -59,7 +59,7 @@ def threads_of(kernel: Kernel) -> int:
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("name", PROGRAMS)
-@draws(4, 8)
+@draws(2, 8)
 @pytest.mark.alike(2)
 def test_every_form_is_right(name: str, count: int) -> None:
     program = PROGRAMS[name]
