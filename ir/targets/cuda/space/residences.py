@@ -29,7 +29,12 @@ from ir.targets.cuda.build.cut import stored_at
 from ir.targets.cuda.build.laid import Known, laid_anew
 from ir.targets.cuda.build.orders import is_for_tensor_cores
 from ir.targets.cuda.build.outputs import has_stores_beside
-from ir.targets.cuda.build.products import STRIDE_UNIT, depends_on_reduction, product_of
+from ir.targets.cuda.build.products import (
+    STRIDE_UNIT,
+    Product,
+    depends_on_reduction,
+    product_of,
+)
 from ir.targets.cuda.build.role_rules import WIDEST
 from ir.targets.cuda.space.parts import (
     BLOCK,
@@ -178,12 +183,17 @@ def _narrowed(program: Program) -> Program:
     return program
 
 
-def _chain_columns(program: Program) -> Iterable[str]:
-    """Axes of products' plain operands where the other one is made of a product."""
+def _products(program: Program) -> Iterable[Product]:
+    """Those that tensor cores compute."""
     for position in reductions_of(program):
         product = product_of(program, position)
-        if product is None or not is_for_tensor_cores(program, position):
-            continue
+        if product is not None and is_for_tensor_cores(program, position):
+            yield product
+
+
+def _chain_columns(program: Program) -> Iterable[str]:
+    """Axes of products' plain operands where the other one is made of a product."""
+    for product in _products(program):
         sides = ((product.a, product.columns), (product.b, product.rows))
         for operand, axes in sides:
             before = depends_on_reduction(program, operand)
@@ -213,10 +223,7 @@ def _stored(program: Program, residence: str) -> set[int]:
 
 def _repeated(program: Program) -> Iterable[int]:
     """Products for tensor cores of which operands of others are made at each point of more axes."""
-    for position in reductions_of(program):
-        product = product_of(program, position)
-        if product is None or not is_for_tensor_cores(program, position):
-            continue
+    for product in _products(program):
         for factor in (product.a, product.b):
             axes = {axis for axis in program.nodes[factor].axes if program.axes[axis] > 1}
             for source in depends_on_reduction(program, factor):
@@ -226,10 +233,7 @@ def _repeated(program: Program) -> Iterable[int]:
 
 
 def _computed_factors(program: Program) -> Iterable[int]:
-    for position in reductions_of(program):
-        product = product_of(program, position)
-        if product is None or not is_for_tensor_cores(program, position):
-            continue
+    for product in _products(program):
         for factor in (product.a, product.b):
             computed = not isinstance(program.nodes[factor].op, Load)
             if computed and not depends_on_reduction(program, factor):
