@@ -5,7 +5,7 @@ A matrix row holds, for each decision, an index into its domain. Nothing here kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -205,6 +205,14 @@ class Tables(dict[str, Table]):
             own = {n[len(prefix) :]: t for n, t in self.items() if n.startswith(prefix)}
             self._parts[prefix] = Tables(own)
         return self._parts[prefix]
+
+
+def columns_of(
+    decisions: Sequence[Decision], rows: Iterable[Mapping[str, Value]]
+) -> Columns:  # fmt: skip
+    """Rows of values by name; a decision that one does not name has its first value."""
+    codes = [[d.index(row.get(d.name, d.domain[0])) for d in decisions] for row in rows]
+    return Columns(tables_of(decisions), np.array(codes, dtype=np.int16))
 
 
 def tables_of(decisions: Sequence[Decision]) -> Tables:

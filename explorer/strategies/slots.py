@@ -28,7 +28,7 @@ Columns = NDArray[np.intp]
 @dataclass(frozen=True, slots=True)
 class Slot:
     """One kernel of one route: where its decisions are, in the order of what they are called, and
-    what kernels that compute the same have in common."""
+    the number of what kernels that compute the same have in common."""
 
     route: int
     columns: Columns
@@ -40,6 +40,7 @@ class Slots:
 
     def __init__(self, space: Space) -> None:
         self._space = space
+        self._kinds: dict[object, int] = {}
         groups: dict[Condition, list[int]] = {}
         by_name = {decision.name: decision for decision in space.decisions}
         for place, decision in enumerate(space.decisions):
@@ -75,7 +76,8 @@ class Slots:
 
     def _slot(self, route: int, named: Sequence[tuple[str, int]]) -> Slot:
         domains = tuple((stem, self._space.decisions[place].domain) for stem, place in named)
-        return Slot(route, np.array([place for _, place in named], dtype=np.intp), hash(domains))
+        kind = self._kinds.setdefault(domains, len(self._kinds))
+        return Slot(route, np.array([place for _, place in named], dtype=np.intp), kind)
 
 
 def _condition(decision: Decision, by_name: dict[str, Decision]) -> Condition:

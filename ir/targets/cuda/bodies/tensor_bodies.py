@@ -48,8 +48,8 @@ def is_chained(roles: Roles) -> bool:
 
 def main_pass(roles: Roles) -> Pass:
     """The pass with the outer products."""
-    looped, folded = frozenset(roles.walked), frozenset(roles.around)
-    passes = find_passes(roles.program, looped, folded).passes
+    looped, around = frozenset(roles.walked), frozenset(roles.around)
+    passes = find_passes(roles.program, looped, around).passes
     sums = {product.position for product in roles.outer}
     return next(one for one in passes if sums & {*one.reductions})
 

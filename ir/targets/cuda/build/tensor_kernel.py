@@ -344,12 +344,10 @@ class _Builder:
                     yield from self._strip()
             elif not plan.fresh:
                 yield self._do(self._reduce(position))
-        stores = tuple(self._do(self._store(position)) for position in one.stores)
-        yield from (
-            (If(When(EVERY, plan.roles.inside(plan.tiles)), stores),)
-            if plan.roles.handed
-            else stores
-        )
+        stores: tuple[Statement, ...] = tuple(self._do(self._store(p)) for p in one.stores)
+        if plan.roles.handed is not None:
+            stores = (If(When(EVERY, plan.roles.inside(plan.tiles)), stores),)
+        yield from stores
         if plan.fresh:
             fold = self._do(folding_body(plan.roles).operations[-1])
             yield If(When(EVERY, plan.fresh), (fold,))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ir.columns import Columns, Decision, tables_of
+from ir.columns import Columns, Decision, columns_of
 from ir.schedule import Value
 from ir.targets.cuda.build.kernels import AnyKernel
 from ir.targets.cuda.cost.features import Features
@@ -25,8 +25,7 @@ def assembled(
     """Those of the best of each kernel among `seeds`; none for a kernel alone."""
     if len(features.kernels) < 2 or not seeds:
         return []
-    codes = [[d.index(seed.get(d.name, d.domain[0])) for d in decisions] for seed in seeds]
-    columns = Columns(tables_of(decisions), np.array(codes, dtype=np.int16))
+    columns = columns_of(decisions, seeds)
     found = [dict(seeds[0]) for _ in range(MOST)]
     for kernel, costs in zip(features.kernels, features.costs, strict=True):
         clocks = np.asarray(costs.table(columns)["clocks"], dtype=np.float64)

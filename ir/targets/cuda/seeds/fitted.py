@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ir.columns import Columns, Decision, tables_of
+from ir.columns import Columns, Decision, columns_of
 from ir.schedule import Value
 
 FEWEST = 2  # slots of a ring
@@ -25,14 +25,9 @@ def with_room(
     found = [dict(seed) for seed in seeds]
     places = [n for n, seed in enumerate(found) if int(seed.get(stages, FEWEST)) > FEWEST]
     while places:
-        large = np.flatnonzero(over(_columns([found[n] for n in places], decisions)))
+        large = np.flatnonzero(over(columns_of(decisions, [found[n] for n in places])))
         places = [places[row] for row in large]
         for place in places:
             found[place][stages] = int(found[place][stages]) - 1
         places = [place for place in places if int(found[place][stages]) > FEWEST]
     return found
-
-
-def _columns(seeds: Sequence[dict[str, Value]], decisions: Sequence[Decision]) -> Columns:
-    codes = [[d.index(seed.get(d.name, d.domain[0])) for d in decisions] for seed in seeds]
-    return Columns(tables_of(decisions), np.array(codes, dtype=np.int16))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ir.columns import Columns, Decision, tables_of
+from ir.columns import Columns, Decision, columns_of
 from ir.dtypes import dtype_of
 from ir.ops.store import Store
 from ir.rewrite.domain import is_narrowed
@@ -133,8 +133,7 @@ class TensorStreams(TensorRules):
         if not self.may_stream or not seeds:
             return seeds
         decisions = self.decisions()
-        codes = [[d.index(seed.get(d.name, d.domain[0])) for d in decisions] for seed in seeds]
-        columns = Columns(tables_of(decisions), np.array(codes, dtype=np.int16))
+        columns = columns_of(decisions, seeds)
         clusters = self._clusters(columns)
         waves = self._stream_tiles(columns) / clusters
         poor = (waves < POOR * np.ceil(waves)) & (clusters > 1)

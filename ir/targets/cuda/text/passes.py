@@ -32,11 +32,11 @@ class Passes:
 
 
 def find_passes(
-    program: Program, looped: frozenset[str], folded: frozenset[str] = frozenset()
+    program: Program, looped: frozenset[str], around: frozenset[str] = frozenset()
 ) -> Passes:
     """The passes over `looped`; Refusal where a reduction loops over a part of these axes.
 
-    Reductions over all but the `folded` axes begin anew at each point of these, or go on; what is
+    Reductions over all but the `around` axes begin anew at each point of these, or go on; what is
     made of them is reduced along these, or stored, in the same, only, pass.
     """
     first: dict[int, int] = {}  # node -> the first pass in which it can be formed
@@ -48,8 +48,8 @@ def find_passes(
                 raise Refusal("loops", f"node {position} reads a state of another main loop")
             first[position] = own[node.args[0]]
         elif is_reduction(node) and (along := looped & {*reduced_axes(node)}):
-            fresh = bool(folded) and along == looped - folded
-            if along != (folded or looped) and not fresh:
+            fresh = bool(around) and along == looped - around
+            if along != (around or looped) and not fresh:
                 raise Refusal("loops", f"node {position} reduces over a part of the looped axes")
             own[position] = needs
             first[position] = needs if fresh else needs + 1
@@ -59,10 +59,10 @@ def find_passes(
     varying = [p for p in stores if looped & set(program.nodes[p].axes)]
     for store in varying:
         along = looped & {*program.nodes[store].axes}
-        if along not in (looped, folded):
+        if along not in (looped, around):
             raise Refusal("loops", f"store {store} varies over a part of the looped axes")
     count = max([own[p] for p in own] + [first[p] for p in varying], default=-1) + 1
-    if folded and count > 1:
+    if around and count > 1:
         raise Refusal("loops", f"{count} passes over products that begin anew in each")
     passes = tuple(
         Pass(
