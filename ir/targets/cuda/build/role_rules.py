@@ -36,6 +36,8 @@ def check_axes(
     columns: tuple[str, ...], computed: frozenset[int], stored: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Refusal for products that are no kernel's; `stored`: walked axes that outputs have."""
+    if not outer[0].rows:
+        raise Refusal("rows", "all rows of one product are batches of another")
     for product in outer:
         if set(product.over) != set(walked) or set(product.columns) != set(columns):
             raise Refusal("loops", "products over different axes in one kernel")
