@@ -45,6 +45,7 @@ _VAGUE = 0.5  # of an output's size: by how much
 _PROBE = 1 / 64  # of the means, that shows whether there are to be trials
 _LITTLE = 0.1  # of that size, up to which a trial tells how far it may be off
 _MANY = 0.1  # of its elements may be off where it is looked up by trial
+_TRIED = 4  # points of an axis of which what goes step by step is tried with drawn roundings
 _BLIND = 0.5  # share of an output of which nothing is known that is too much to call it checked
 
 
@@ -135,9 +136,9 @@ class Recipe:
         if means is STEPPED:
             read, where = {name: host(array) for name, array in inputs.items()}, np
         model = error_model(program, self.accumulations)
-        found = _answers(program, read, model, picked, where, means.piece)
+        found, picked = _answers(program, read, model, picked, where, means)
         for form in self.forms:
-            other = _answers(form, inputs, model, picked, xp, given.piece)
+            other, _ = _answers(form, inputs, model, picked, xp, given)
             found = {name: _wider(answer, other[name]) for name, answer in found.items()}
         picks, leaning = _picks(program, picked, xp), leaning_of(program, self.accumulations)
         bounds = {
@@ -182,17 +183,43 @@ class Recipe:
 
 def _answers(
     program: Program, inputs: Mapping[str, Array], model: ErrorModel,
-    picked: Mapping[str, Array], xp: Any, piece: int,
-) -> dict[str, Answer]:  # fmt: skip
-    """What outputs are, and how far each may be off: by trial where the analysis says nothing."""
+    picked: dict[str, Array], xp: Any, means: Means,
+) -> tuple[dict[str, Answer], dict[str, Array]]:  # fmt: skip
+    """What outputs are, and how far each may be off: by trial where the analysis says nothing. And
+    the sample that this is of, which is smaller where steps are tried one by one."""
     from ir.oracle import answers, sampled
 
-    found = answers(program, inputs, model, picked, xp=xp, room=piece)
+    found = answers(program, inputs, model, picked, xp=xp, room=means.piece)
     if not any(map(_is_vague, found.values())):
-        return found
+        return found, picked
+    if means is STEPPED:
+        found, picked = _fewer(program, found, picked)
     exact = {name: answer.value for name, answer in found.items()}
-    reaches = sampled(program, inputs, model, exact, picked, xp=xp, room=piece)
-    return {name: _nearer(answer, reaches[name]) for name, answer in found.items()}
+    reaches = sampled(program, inputs, model, exact, picked, xp=xp, room=means.piece)
+    return {name: _nearer(answer, reaches[name]) for name, answer in found.items()}, picked
+
+
+def _fewer(
+    program: Program, found: dict[str, Answer], picked: dict[str, Array]
+) -> tuple[dict[str, Answer], dict[str, Array]]:
+    """Answers at a few points of the longest axis that all outputs have, both ends among them."""
+    stores = {store.tensor: store.axes for _, store in program.stores()}
+    lengths = {
+        axis: len(points) for axis, points in picked.items()
+        if len(points) > _TRIED and all(axis in axes for axes in stores.values())
+    }  # fmt: skip
+    if not lengths:
+        return found, picked
+    axis = max(sorted(lengths), key=lambda name: lengths[name])
+    places = np.linspace(0, lengths[axis] - 1, _TRIED).astype(np.int64)
+    answers = {
+        name: replace(
+            answer, value=answer.value.take(places, stores[name].index(axis)),
+            reach=answer.reach.take(places, stores[name].index(axis)),
+        )
+        for name, answer in found.items()
+    }  # fmt: skip
+    return answers, picked | {axis: picked[axis][places]}
 
 
 def _wider(answer: Answer, other: Answer) -> Answer:

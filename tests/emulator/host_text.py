@@ -386,6 +386,8 @@ TW_INLINE i64 tw_whole_64(f64 x) {
   const i64 most = 0x7fffffffffffffffll;
   return x >= 0x1p63 ? most : x >= -0x1p63 ? (i64)x : x != x ? 0 : -most - 1;
 }
+//@ tw_factor
+TW_INLINE i32 tw_factor(i32 x) { return x; }
 //@ tw_popcount
 TW_INLINE i32 tw_popcount(i32 x) { return __builtin_popcount((u32)x); }
 TW_INLINE i64 tw_popcount(i64 x) { return __builtin_popcountll((u64)x); }

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from explorer.check import Bounds
-from explorer.expectation import DEVICE, STEPPED, Recipe, _afforded
+from explorer.expectation import DEVICE, HOST, STEPPED, Recipe, _afforded, _answers
 from explorer.recipe import recipe_of
-from ir import Graph, absolute, argmax, cast, contract, exp, reduce, scatter
+from ir import Graph, absolute, argmax, cast, contract, exp, recur, reduce, scatter, tanh
 from ir.inputs import random_inputs
 from ir.oracle import answers
 from ir.program import Program
@@ -20,7 +20,7 @@ from ir.roundoff import ErrorModel
 from ir.target import get_backend
 from ir.targets.cuda.rows.hardware import known_hardware
 from ir.tiles import apply
-from ir.values import indices
+from ir.values import indices, normal
 
 MODEL = ErrorModel()
 
@@ -223,3 +223,21 @@ def test_what_may_or_may_not_be_a_number_says_nothing(function: str) -> None:
         output = np.array([first, nan, found.value[2]], np.float32)
         assert bounds.judge(output).right
     assert not bounds.judge(np.array([0.0, 0.0, found.value[2]], np.float32)).right
+
+
+def test_steps_that_say_nothing_are_tried_at_few_points() -> None:
+    g = Graph("mixed_cells")
+    t, b, k, n = g.axes(t=24, b=40, k=48, n=48)
+    h = g.state(t, (b, k))
+    w = g.input("W", (k, n), "f32", values=normal(0.3))
+    after = tanh(g.input("X", (t, b, n), "f32") + contract(h, w, over=k)).at(n=k)
+    g.output("H", recur(h, after), "f32", (b, k))
+    program, sample = g.program(), {"b": np.arange(0, 40, 2)}
+    inputs = random_inputs(program, np.random.default_rng(0))
+    found, picked = _answers(program, inputs, MODEL, sample, np, STEPPED)
+    assert picked["b"].tolist() == [0, 12, 24, 38]
+    assert found["H"].value.shape == found["H"].reach.shape == (4, 48)
+    assert (found["H"].reach < 0.1).mean() > 0.8
+    whole, picked = _answers(program, inputs, MODEL, sample, np, HOST)
+    assert picked is sample
+    assert np.array_equal(whole["H"].value[[0, 6, 12, 19]], found["H"].value)

@@ -12,7 +12,7 @@ from ir.inputs import random_inputs
 from ir.targets.cuda.build.kernels import kernels_of
 from ir.targets.cuda.build.orders import order_between
 from ir.targets.cuda.build.statistics import together_of
-from ir.targets.cuda.space.residences import SUMS, pieces_of
+from ir.targets.cuda.space.residences import PRODUCTS, SUMS, pieces_of
 from tests.emulator.emulate import compiler
 from tests.few import draws
 from tests.judging import bounds_of
@@ -159,3 +159,25 @@ def test_mean_and_variance_in_front_of_a_product_have_one_kernel() -> None:
     assert len(first.program.outputs) == 2
     assert {spec.name for spec in first.program.inputs} == {"X"}
     assert len(product.program.outputs) == 1
+
+
+def outer_products(c: int, d: int) -> Program:
+    """Means of outer products of two features, times a matrix."""
+    g = Graph("outer_products")
+    s, i, j, z, c_, d_ = g.axes(s=64, i=24, j=16, z=32, c=c, d=d)
+    a, b = g.input("A", (s, i, c_), "bf16"), g.input("B", (s, j, d_), "bf16")
+    o = cast(contract(a, b, over=s) * (1 / 64), "bf16")
+    w = g.input("W", (c_, d_, z), "bf16")
+    g.output("Z", contract(o, w, over=(c_, d_)), "bf16", (i, j, z))
+    return g.program()
+
+
+def test_rows_and_columns_lie_together_where_each_is_several_short_axes() -> None:
+    program = outer_products(32, 32)
+    cast_at = max(n for n, node in enumerate(program.nodes) if len(node.axes) == 4)
+    assert order_between(program, cast_at) == ("i", "c", "j", "d")
+    kernel, _ = kernels_of(program, HARDWARE, "wgmma", PRODUCTS)
+    assert kernel.program.outputs[0].shape == (24 * 32, 16 * 32)
+    for other in (outer_products(8, 8), outer_products(32, 64)):  # short sums; a tile of columns
+        cast_at = max(n for n, node in enumerate(other.nodes) if len(node.axes) == 4)
+        assert order_between(other, cast_at) == ("i", "j", "c", "d")

@@ -19,6 +19,7 @@ from ir.targets.cuda.build.products import (
 )
 
 _MANY = 32  # elements side by side, below which a row in memory is short
+_TILE = 64  # rows or columns of the smallest tile
 
 
 def is_for_tensor_cores(program: Program, position: int) -> bool:
@@ -39,8 +40,33 @@ def order_between(program: Program, position: int) -> tuple[str, ...]:
             over.update(dict.fromkeys(_summed_order(program, product, position)))
     if not over or _reads_short(program, position, over):
         return _long_last(program, position)
+    whole = _whole_sides(program, position, over)
+    if whole:
+        return whole
     axes = (*(a for a in node.axes if a not in over), *(a for a in over if a in node.axes))
     return _written_last(program, position, axes)
+
+
+def _whole_sides(program: Program, position: int, over: Iterable[str]) -> tuple[str, ...]:
+    """The axes of a value as rows and columns of the product that makes it, each as they lie in its
+    operands, so that either is one axis to it; where both are of several axes, the last of which
+    are no tile by themselves, and readers still sum neighbours. Empty where it is otherwise."""
+    node, maker = program.nodes[position], _maker(program, position)
+    if maker is None:
+        return ()
+    sides = [
+        _lying(program, operand, side)
+        for operand, side in ((maker.a, maker.rows), (maker.b, maker.columns))
+    ]
+    batch = tuple(axis for axis in node.axes if axis in maker.batch)
+    if {*batch, *sides[0], *sides[1]} != {*node.axes}:
+        return ()
+    if any(len(side) < 2 or program.axes[side[-1]] >= _TILE for side in sides):
+        return ()
+    first, last = sides if sides[1][-1] in over else sides[::-1]
+    if last[-1] not in over or program.axes[last[-1]] < _MANY:
+        return ()
+    return (*batch, *first, *last)
 
 
 def _summed_order(program: Program, product: Product, cut: int) -> tuple[str, ...]:

@@ -58,6 +58,13 @@ def widened(text: str, source: str, dtype: str) -> str:
     return text if same else scalars.convert(text, source, dtype)
 
 
+def _made(scalar: Scalar) -> bool:
+    """Computed of what was read, and not only read."""
+    while isinstance(scalar, Convert):
+        scalar = scalar.arg
+    return isinstance(scalar, Call) and any(isinstance(arg, (Element, Call)) for arg in scalar.args)
+
+
 class PlainScalars:
     """Writes scalars that read `arrays`, in what has variables that get a value under a condition
     (`unsettled`)."""
@@ -87,6 +94,9 @@ class PlainScalars:
                     return self._special(scalar, scalar.like, arguments[0])
                 if scalar.function in ("shl", "shr"):
                     return scalars.shift(scalar.function, arguments[0], arguments[1], False)
+                if scalar.function == "mul" and of == "i32":
+                    pairs = zip(scalar.args, arguments, strict=True)
+                    arguments = [scalars.hidden(t) if _made(arg) else t for arg, t in pairs]
                 return scalars.apply(scalar.function, scalar.dtype, arguments, of)
 
     @staticmethod

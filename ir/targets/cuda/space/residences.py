@@ -57,6 +57,9 @@ LAID = "inputs-laid"
 """Copies of inputs whose dimensions are in no order that tensor cores take, in one that they do."""
 REPEATED = "repeated-stored"
 """Products that others are made of along axes that they lack, each point of which repeats them."""
+UNLIKE = "unlike-stored"
+"""Products beside those that chains go on from, whose rows and columns are not those of the chain
+(a bias that is a projection of pairs, beside products of queries and keys)."""
 JOINED = "axes-joined"
 """Nothing more than usually; axes that always go together are one, and what a chain of products has
 too many columns of is in parts that blocks of their own have, as in all but the usual one."""
@@ -147,7 +150,7 @@ def residences(program: Program, processors: int) -> tuple[str, ...]:
     counts = dict.fromkeys(n for phase in usual for n in counts_of(phase, processors))
     parts = [f"{PARTS}{count}" for count in counts]
     wide = (f"{WIDE}-{name}" for name in parts)
-    stored = (OPERANDS, REPEATED, SUMS, MET, PRODUCTS, STORED)
+    stored = (OPERANDS, REPEATED, UNLIKE, SUMS, MET, PRODUCTS, STORED)
     for name in (ROWS, STEPS, HANDED, *parts, *wide, JOINED, WIDE, LAID, *stored):
         found.setdefault(pieces_of(program, name), name)
     handed = [f"{HANDED}{AND}{name}" for name in (OPERANDS, REPEATED, LAID, BOTH)]
@@ -211,6 +214,8 @@ def _stored(program: Program, residence: str) -> set[int]:
         return set(_computed_factors(program))
     if residence == REPEATED:
         return {boundary_of(program, product) for product in _repeated(program)}
+    if residence == UNLIKE:
+        return {boundary_of(program, product) for product in _unlike(program)}
     wanted = {SUMS: (False,), MET: (False,), PRODUCTS: (True,), STORED: (False, True)}[residence]
     far = {STORED: True, MET: False}.get(residence)  # those that go where all they meet has met
     ends = (
@@ -230,6 +235,31 @@ def _repeated(program: Program) -> Iterable[int]:
                 lacks = axes - {*program.nodes[source].axes}
                 if lacks and is_for_tensor_cores(program, source):
                     yield source
+
+
+def _unlike(program: Program) -> Iterable[int]:
+    """Products that a factor of another is made of beside others, and with which it is no chain:
+    rows of that and what it sums over are not of one factor each."""
+    for product in _products(program):
+        sides = ((product.a, product.rows), (product.b, product.columns))
+        for factor, rows in sides:
+            sources = (
+                source
+                for node in depends_on_reduction(program, factor)
+                if is_for_tensor_cores(program, node)
+                and (source := product_of(program, node)) is not None
+            )
+            apart: dict[bool, list[int]] = {True: [], False: []}
+            for source in sources:
+                apart[_chains(source, rows, product.over)].append(source.position)
+            if apart[True]:
+                yield from apart[False]
+
+
+def _chains(source: Product, rows: Iterable[str], over: Iterable[str]) -> bool:
+    """Whether rows are of one factor of a product, and what is summed of the other."""
+    sides = ({*source.rows}, {*source.columns})
+    return any({*rows} <= one and {*over} <= other for one, other in (sides, sides[::-1]))
 
 
 def _computed_factors(program: Program) -> Iterable[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
@@ -329,7 +330,25 @@ class Evaluator(Combining):
             return scalars.shift(op.function, arguments[0], arguments[1], inside)
         if not (exact := position in self.delicate) and is_coarse_wave(self.program, position):
             return f"tw_{op.function}_coarse({arguments[0]})"
+        if op.function == "mul":
+            arguments = self._factors(node.args, arguments, operand)
         return scalars.apply(op.function, node.dtype, arguments, operand, exact)
+
+    def _factors(self, positions: Sequence[int], texts: list[str], dtype: str) -> list[str]:
+        """Factors of a product in `dtype`; whole numbers that are made of others hidden."""
+        if dtype != "i32":
+            return texts
+        pairs = zip(positions, texts, strict=True)
+        return [scalars.hidden(t) if self._made(position) else t for position, t in pairs]
+
+    def _made(self, position: int) -> bool:
+        """Computed of what was read, and not only read."""
+        node = self.nodes[position]
+        while isinstance(node.op, Cast):
+            if dtype_of(node.dtype).per_byte > 1:  # hidden there
+                return False
+            position, node = node.args[0], self.nodes[node.args[0]]
+        return isinstance(node.op, Map) and not self.trivial(position)
 
     # -- reductions
 
@@ -383,6 +402,7 @@ class Evaluator(Combining):
         with self.each(self.own(axes)) as point:
             memo: dict[int, str] = {}
             parts = [self._term(root, point, memo, node.dtype) for root in roots]
+            parts = self._factors(roots, parts, node.dtype if len(roots) > 1 else "")
             value = " * ".join(parts)
             if len(parts) == 2 and node.dtype == "i64":
                 value = scalars.apply("mul", node.dtype, parts, node.dtype)

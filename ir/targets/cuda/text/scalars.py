@@ -163,12 +163,18 @@ def within(expression: str, dtype: str) -> str:
     return f"tw_within_{dtype}({expression})"
 
 
+def hidden(factor: str) -> str:
+    """A factor that is not what memory holds, out of the compiler's sight: see `tw_factor`."""
+    return f"tw_factor({factor})"
+
+
 def _low_bits(expression: str, dtype: str) -> str:
     """The low bits of an i32 as a number of an integer dtype narrower than a byte."""
     row = dtype_of(dtype)
     if row.kind == "uint":
         return f"({expression} & {(1 << row.bits) - 1})"
-    return f"((i32)((u32){expression} << {32 - row.bits}) >> {32 - row.bits})"
+    spread = f"(i32)((u32){expression} << {32 - row.bits}) >> {32 - row.bits}"
+    return f"(i32)(i8){hidden(spread)}"
 
 
 def _whole(expression: str, target: str) -> str:
