@@ -82,6 +82,21 @@ def gru(g: Graph, b: int, t: int, d: int) -> None:
 
 
 @operator
+def lstm(g: Graph, b: int, t: int, d: int) -> None:
+    """A cell with a memory: four gates, whose weights are one tensor."""
+    T, B, K, N, Q = g.axes(t=t, b=b, k=d, n=d, q=4)
+    w = g.input("W", (Q, K, N), "bf16", values=normal(d**-0.5))
+    h, c = g.state(T, (B, K)), g.state(T, (B, N))
+    z = contract(cast(h, "bf16"), w, over=K) + g.input("X", (T, B, Q, N), "bf16")
+    i, f, o, u = (z.at(q=n) for n in range(4))
+    memory = sigmoid(f) * c + sigmoid(i) * tanh(u)
+    out = sigmoid(o) * tanh(memory)
+    g.output("H", out, "bf16", (T, B, N))
+    g.output("last", recur(h, out.at(n=K)), "f32", (B, K))
+    g.output("C", recur(c, memory), "f32", (B, N))
+
+
+@operator
 def hmm_forward(g: Graph, b: int, t: int, s: int) -> None:
     """Likelihoods of sequences under a hidden Markov model, scaled at each step."""
     T, B, I, J = g.axes(t=t, b=b, i=s, j=s)  # noqa: E741
@@ -264,6 +279,7 @@ EXTENTS = {
         "full": {"s": 512, "r": 384, "c": 32, "z": 128},
     },
     "gru": {"small": {"b": 4, "t": 5, "d": 32}, "full": {"b": 64, "t": 128, "d": 512}},
+    "lstm": {"small": {"b": 8, "t": 5, "d": 32}, "full": {"b": 256, "t": 64, "d": 1024}},
     "hmm_forward": {"small": {"b": 3, "t": 6, "s": 16}, "full": {"b": 256, "t": 256, "s": 128}},
     "ssim": {"small": {"n": 2, "h": 19, "w": 22}, "full": {"n": 16, "h": 1024, "w": 1024}},
     "grid_sample": {

@@ -3,13 +3,14 @@
 Points do not meet, so that a group may have several: what a loop that threads share does for one
 point it does for each of them, arrays of the group hold an element of each, side by side, and
 what is the same for all of them (a matrix that columns are solved by, the keys of a state's
-columns) is read once for the panel. `panel_axis` tells along which axis that is so. Knows no
-target.
+columns) is read once for the panel. `panel_axis` tells along which axis that is so. Points whose
+elements lie `apart` in memory (sequences of a batch, which one matrix multiplies at every step) are
+a panel where that makes products of matrices; arrays then have a row for each. Knows no target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ir.plain.accesses import every, nested, scalars_of
@@ -17,6 +18,7 @@ from ir.plain.code import (
     GROUP,
     TENSOR,
     Accumulate,
+    Array,
     Assign,
     Between,
     Call,
@@ -35,20 +37,24 @@ from ir.plain.code import (
     Statement,
     Write,
 )
+from ir.plain.products import narrowed, products_of
 from ir.plain.scalars import rebuilt
 from ir.plain.strides import Walk, elements
 
 _Change = Callable[[Sequence[Statement]], tuple[Statement, ...]]
+_FEW = 8  # points of a panel that shows whether there are products
 LANE = "lane"  # the variable of a point in its panel
 
 
 @dataclass(frozen=True, slots=True)
 class PanelAxis:
-    """An axis of points, and the names and arrays that hold what differs along it."""
+    """An axis of points, the names and arrays that hold what differs along it, and whether
+    neighbours' elements of tensors lie apart."""
 
     name: str
     extent: int
     differing: frozenset[str]
+    apart: bool = False
 
     def differs(self, scalar: Scalar) -> bool:
         """Whether points beside each other may have different values."""
@@ -67,23 +73,37 @@ class PanelAxis:
 def panel_axis(kernel: PlainKernel) -> PanelAxis | None:
     """The axis along which points can be panels: what goes on outside shared loops is the same for
     all of them, neighbours read and write neighbours, and something is read by all alike. Of
-    several that along which most is; None if there is none."""
+    several that along which most is; where neighbours lie apart along all of them, one that makes
+    products of matrices. None if there is none."""
     if not kernel.cooperative or any(isinstance(s, Claim) for s in every(kernel.body)):
         return None
     found = []
     for place, (name, extent) in enumerate(kernel.points):
-        axis = PanelAxis(name.name, extent, _differing(kernel, name.name))
-        alike = _read_alike(kernel, axis)
-        if extent > 1 and alike and _is_same_outside(kernel, axis):
-            found.append((alike, place, axis))
-    return max(found, key=lambda entry: entry[:2])[2] if found else None
+        for apart in (False, True):
+            axis = PanelAxis(name.name, extent, _differing(kernel, name.name), apart)
+            alike = _read_alike(kernel, axis)
+            if extent > 1 and alike and _is_same_outside(kernel, axis):
+                if not apart or _multiplies(kernel, axis):
+                    found.append((not apart, alike, place, axis))
+                break
+    return max(found, key=lambda entry: entry[:3])[3] if found else None
+
+
+def _multiplies(kernel: PlainKernel, axis: PanelAxis) -> bool:
+    """Whether shared loops have products of matrices where points are panels."""
+    count = min(axis.extent, _FEW)
+    if axis.extent % count:
+        return False
+    wide = panelled(narrowed(kernel), axis, count)
+    loops = (s for s in every(wide.body) if isinstance(s, Spread))
+    return any(products_of(wide, loop) is not None for loop in loops)
 
 
 def panelled(kernel: PlainKernel, axis: PanelAxis, count: int, pitch: int = 0) -> PlainKernel:
     """The kernel with `count` neighbours along the axis, which divides that, in every group.
 
     Elements of an array for all of them are `pitch` places apart from the next ones, if that is
-    given, else side by side."""
+    given, else side by side; where neighbours lie apart, rows are as much longer than they are."""
     pitch = pitch or count
     lane = Name(_fresh(kernel))
     here = _add(_times(Name(axis.name), count), lane)
@@ -92,12 +112,14 @@ def panelled(kernel: PlainKernel, axis: PanelAxis, count: int, pitch: int = 0) -
         (name, extent // count if name.name == axis.name else extent)
         for name, extent in kernel.points
     )
-    arrays = tuple(
-        replace(array, size=array.size * pitch) if panel.widens(array.name, array.place) else array
+    panel.rows = {
+        array.name: array.size + pitch - count
         for array in kernel.arrays
-    )
-    panel.wide = frozenset(
-        array.name for array in kernel.arrays if panel.widens(array.name, array.place)
+        if panel.widens(array.name, array.place)
+    }
+    arrays = tuple(
+        replace(array, size=panel.size_of(array)) if array.name in panel.rows else array
+        for array in kernel.arrays
     )
     return replace(kernel, arrays=arrays, points=points, body=panel.outside(kernel.body))
 
@@ -151,7 +173,7 @@ def _is_same_outside(kernel: PlainKernel, axis: PanelAxis) -> bool:
 
 def _read_alike(kernel: PlainKernel, axis: PanelAxis) -> int:
     """How many reads in shared loops are the same for a panel; 0 where others are not of
-    neighbours."""
+    neighbours, unless these lie apart."""
     tensors = {array.name for array in kernel.arrays if array.place == TENSOR}
     lets = {s.name.name: s.value for s in every(kernel.body) if isinstance(s, Let)}
     walk = Walk(axis.name, lets, axis.differing - set(lets))
@@ -164,7 +186,7 @@ def _read_alike(kernel: PlainKernel, axis: PanelAxis) -> int:
             if isinstance(s, Write) and s.array in tensors:
                 places.append(s.index)
             strides = [walk.stride(place) for place in places]
-            if any(stride not in (0, 1) for stride in strides):
+            if not axis.apart and any(stride not in (0, 1) for stride in strides):
                 return 0
             alike += sum(stride == 0 for stride in strides)
     return alike
@@ -173,7 +195,7 @@ def _read_alike(kernel: PlainKernel, axis: PanelAxis) -> int:
 class _Panel:
     """Rewrites statements for a panel of points."""
 
-    wide: frozenset[str] = frozenset()  # arrays that have an element for each point
+    rows: Mapping[str, int] = {}  # arrays that have an element for each point: from row to row
 
     def __init__(
         self, axis: PanelAxis, count: int, pitch: int, lane: Name, by: dict[Scalar, Scalar]
@@ -182,6 +204,9 @@ class _Panel:
 
     def widens(self, name: str, place: str) -> bool:
         return place == GROUP and name in self.axis.differing
+
+    def size_of(self, array: Array) -> int:
+        return self.rows[array.name] * self.count if self.axis.apart else array.size * self.pitch
 
     def outside(self, statements: Sequence[Statement]) -> tuple[Statement, ...]:
         """What all threads of the group do alike."""
@@ -193,9 +218,10 @@ class _Panel:
     def _shared(self, spread: Spread) -> Spread:
         touched = {name for s in every(spread.body) for name in _arrays_of(s)}
         same = not any(self.axis.differs(v) for s in every(spread.body) for v in scalars_of(s))
-        if same and not touched & self.wide:
+        if same and not touched & {*self.rows}:
             return spread
-        variables = (*spread.variables, (self.lane, self.count))
+        lane = ((self.lane, self.count),)
+        variables = (*lane, *spread.variables) if self.axis.apart else (*spread.variables, *lane)
         return Spread(variables, self._inside(spread.body))
 
     def _inside(self, statements: Sequence[Statement]) -> tuple[Statement, ...]:
@@ -216,8 +242,10 @@ class _Panel:
         return with_blocks(s, self._inside)
 
     def _place(self, array: str, index: Scalar) -> Scalar:
-        if array not in self.wide:
+        if array not in self.rows:
             return index
+        if self.axis.apart:
+            return _add(_times(self.lane, self.rows[array]), index)
         return _add(_times(index, self.pitch), self.lane)
 
     def _scalar(self, scalar: Scalar) -> Scalar:

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 from ir.layout.expressions import ZERO, Expression, remainder, variable
 from ir.layout.printing import summand
 from ir.plain.accesses import every
-from ir.plain.code import GROUP, Element, Let, PlainKernel, Scalar
+from ir.plain.code import GROUP, Element, Let, Name, PlainKernel, Scalar
 from ir.plain.products import Product, Products, Variables
+from ir.plain.scalars import rebuilt
 from ir.plain.strides import Walk
 from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.layouts.lanes import matrix_row, place
@@ -75,15 +76,19 @@ class TensorProducts:
         (line, deep), (_, across) = (place(own, thread=self.lane) for own in (held.rows, held.sums))
         for name, value in ((self.line, line), (self.deep, deep), (self.across, across)):
             w.line(f"const i32 {name} = {value};")
-        first, end = f"i32 {unit} = thread / {WARP}", batch * down * along
+        end, team = batch * down * along, self.text.group.team
+        own = f"thread / {WARP}"
+        if team > 1:  # neighbouring tiles are of different processors
+            own = f"tw_thread() / {WARP} * {team} + tw_block_x() % {team}"
+        first = f"i32 {unit} = {own}"
         head = f"for ({first}; {unit} < {end}; {unit} += {warps})"
         with w.block(head):
             self.text.coordinates(self.products.batch, f"({unit} / {down * along})")
             row, column = f"{unit} / {along} % {down}", f"{unit} % {along}"
             w.line(f"const i32 {self.row} = {row} * {ROWS * self.tile.rows};")
             w.line(f"const i32 {self.column} = {column} * {COLUMNS * self.tile.columns};")
-            for product in self.products.products:
-                self._sum(product)
+            for extent in dict.fromkeys(one.extent for one in self.products.products):
+                self._sums([one for one in self.products.products if one.extent == extent])
             self._behind()
 
     @property
@@ -102,21 +107,36 @@ class TensorProducts:
 
     # -- a product
 
-    def _sum(self, product: Product) -> None:
+    def _sums(self, products: list[Product]) -> None:
+        """Sums of as many terms, all in one loop: what operands they share is loaded once."""
         rows, columns, w = self.tile.rows, self.tile.columns, self.w
-        sums, depth = self.sums[product.sum.name], self.names.fresh("depth")
-        w.line(f"f32 {sums}[{rows}][{columns}][4] = {{}};")
+        depth = self.names.fresh("depth")
+        for product in products:
+            w.line(f"f32 {self.sums[product.sum.name]}[{rows}][{columns}][4] = {{}};")
         w.line(f"#pragma unroll {_TOGETHER}")
-        head = f"for (i32 {depth} = 0; {depth} < {product.extent}; {depth} += {DEPTH})"
+        head = f"for (i32 {depth} = 0; {depth} < {products[0].extent}; {depth} += {DEPTH})"
         with w.block(head):
-            left, right = self.names.fresh("left"), self.names.fresh("right")
-            w.line(f"u32 {left}[{rows}][4], {right}[{columns}][2];")
-            for is_rows, into in ((True, left), (False, right)):
-                side = Side(self.text.kernel, self.text.shared, self.products, product, is_rows)
-                _Loads(self, side, into, depth).load()
-            with self.unrolled("r", rows) as r, self.unrolled("c", columns) as c:
-                verb = f"tw_mma_m16n8k16_{product.dtype}"
-                w.line(f"{verb}({sums}[{r}][{c}], {left}[{r}], {right}[{c}]);")
+            loaded: dict[tuple[str, bool, Scalar], str] = {}
+            for product in products:
+                left, right = (self._loaded(product, one, depth, loaded) for one in (True, False))
+                with self.unrolled("r", rows) as r, self.unrolled("c", columns) as c:
+                    verb = f"tw_mma_m16n8k16_{product.dtype}"
+                    sums = self.sums[product.sum.name]
+                    w.line(f"{verb}({sums}[{r}][{c}], {left}[{r}], {right}[{c}]);")
+
+    def _loaded(
+        self, product: Product, is_rows: bool, depth: str, loaded: dict[tuple[str, bool, Scalar], str]
+    ) -> str:
+        """The fragments of a step of an operand, unless another product has them."""
+        side = Side(self.text.kernel, self.text.shared, self.products, product, is_rows)
+        by: dict[Scalar, Scalar] = {product.depth: Name("", product.depth.dtype)}
+        key = (product.dtype, is_rows, rebuilt(side.value, by.get))
+        if key not in loaded:
+            loaded[key] = self.names.fresh("left" if is_rows else "right")
+            size = f"[{self.tile.rows}][4]" if is_rows else f"[{self.tile.columns}][2]"
+            self.w.line(f"u32 {loaded[key]}{size};")
+            _Loads(self, side, loaded[key], depth).load()
+        return loaded[key]
 
     def _behind(self) -> None:
         """What is done with every sum of a lane's."""

@@ -130,6 +130,15 @@ class PlainStep:
         return tuple(sorted(count for count in counts if count <= most)) or (1,)
 
     @cached_property
+    def teams_beside(self) -> dict[int, tuple[int, ...]]:
+        """The same by how many points a group has beside each other: teams have several where these
+        lie apart in memory."""
+        axis = panel_axis(self.plain)
+        apart = axis is not None and axis.apart
+        more = {n: self.panel(n).teams if apart else (1,) for n in self.panels[1:]}
+        return {1: self.teams, **more}
+
+    @cached_property
     def may_be_alone(self) -> bool:
         """Whether a thread may have a point that else a group has: there are many, each holds
         little, and nothing of the group's is counted or combined in by all at once."""
@@ -149,10 +158,12 @@ class PlainStep:
     @cached_property
     def panels(self) -> tuple[int, ...]:
         """How many neighbouring points a group may have beside each other, one first: as many as
-        have room in shared memory."""
+        have room in shared memory, or in the workspace where these lie apart, as those of teams."""
         axis = panel_axis(self.plain)
-        counts = () if axis is None else (n for n in _PANELS if axis.extent % n == 0)
-        return (1, *(n for n in counts if not self.panel(n).spilled))
+        if axis is None:
+            return (1,)
+        counts = (n for n in _PANELS if axis.extent % n == 0)
+        return (1, *(n for n in counts if axis.apart or not self.panel(n).spilled))
 
     @cached_property
     def asks(self) -> bool:

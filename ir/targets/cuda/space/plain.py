@@ -8,6 +8,7 @@ in shared memory as far as they fit, and in the workspace beyond; where a thread
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -32,7 +33,14 @@ from ir.targets.cuda.plain.plain_products import Tile
 from ir.targets.cuda.plain.plain_step import RESIDENT, PlainStep, Settings
 from ir.targets.cuda.plain.plain_stream import WIDEST
 from ir.targets.cuda.space.plain_cuts import PlainCuts, room_of
-from ir.targets.cuda.space.plain_rules import asking, staging, turns
+from ir.targets.cuda.space.plain_rules import (
+    all_run,
+    asking,
+    not_both,
+    staging,
+    teams_beside,
+    turns,
+)
 
 THREADS, FOLD, RUN, TEAM, AHEAD = "threads", "fold", "run", "team", "ahead"
 ALONE, BESIDE, SHARE, MMA, FETCH = "alone", "beside", "share", "mma", "prefetch"
@@ -159,9 +167,9 @@ class PlainCudaKernel:
             why = "whether what a step reads is asked for in a step before"
             found.append(Decision(self.name(FETCH), (False, True), "pipeline", owner, why, False,
                                   unsaid=False))  # fmt: skip
-        if len(self.whole.teams) > 1:
+        if len(self._teams) > 1:
             why = "blocks that share a point and meet in memory, where points are few"
-            found.append(Decision(self.name(TEAM), self.whole.teams, "binding", owner, why, 1,
+            found.append(Decision(self.name(TEAM), self._teams, "binding", owner, why, 1,
                                   unsaid=1))  # fmt: skip
         return found + self.cuts.decisions()
 
@@ -179,20 +187,29 @@ class PlainCudaKernel:
             [turns(self.name(FETCH), self.name(STEPS))] if len(self.whole.step_counts) > 1 else []
         )
         found += [self._staging()] if self.whole.pitches else []
-        found += [
-            self._not_both(*both)
-            for both in ((TEAM, BESIDE), (BESIDE, SHARE))
-            if {*both} <= self._stems
-        ]
+        team, threads, beside = map(self.name, (TEAM, THREADS, BESIDE))
+        stems = self._stems
+        found += [not_both(beside, self.name(SHARE))] if {BESIDE, SHARE} <= stems else []
+        if {TEAM, BESIDE} <= stems:
+            found.append(teams_beside(team, beside, self.whole.teams_beside))
         found += [self._waiting()] if self.waits else []
-        return found + ([self._resident()] if len(self.whole.teams) > 1 else [])
+        if TEAM in stems:
+            most = int(self.hardware["sms"]) * RESIDENT
+            panels = beside if BESIDE in stems else ""
+            found.append(all_run(team, threads, panels, self.points, most))
+        return found
+
+    @cached_property
+    def _teams(self) -> tuple[int, ...]:
+        """Of how many blocks a point, or several beside each other, may be."""
+        return tuple(sorted({n for teams in self.whole.teams_beside.values() for n in teams}))
 
     @property
     def _stems(self) -> set[str]:
         own = {ALONE} if self.whole.may_be_alone else set()
         own |= {BESIDE} if len(self.whole.panels) > 1 else set()
         own |= {SHARE} if self.whole.has_sums else set()
-        return own | ({TEAM} if len(self.whole.teams) > 1 else set())
+        return own | ({TEAM} if len(self._teams) > 1 else set())
 
     def _single(self, stem: str) -> Constraint:
         """A point is one thread's, or several blocks', or beside others of one block."""
@@ -233,34 +250,6 @@ class PlainCudaKernel:
         most = int(self.hardware["shared_bytes"])
         pitches = {n: self.whole.pitches.get(n, most + 1) for n in self.whole.step_counts}
         return staging(self.name(STAGED), self.name(STEPS), self.name(THREADS), pitches, most)
-
-    def _not_both(self, first: str, second: str) -> Constraint:
-        """Points beside each other are of one block, whose lanes have one sum each."""
-        one, other = self.name(first), self.name(second)
-
-        def check(columns: Columns) -> Any:
-            return (columns[one] == 1) | (columns[other] == 1)
-
-        def explain(values: Mapping[str, Value]) -> str:
-            return f"{one}={values[one]} with {other}={values[other]}"
-
-        needs = f"{first} or {second}, not both"
-        return Constraint(f"{one} or {other}", needs, check, explain, reads=(one, other))
-
-    def _resident(self) -> Constraint:
-        """Blocks that wait for each other all have to run at a time."""
-        team, threads = self.name(TEAM), self.name(THREADS)
-        most, points = int(self.hardware["sms"]) * RESIDENT, self.points
-
-        def check(columns: Columns) -> Any:
-            return (columns[team] == 1) | (columns[team] * columns[threads] * points <= most)
-
-        def explain(values: Mapping[str, Value]) -> str:
-            count = points * int(values[team]) * int(values[threads])
-            return f"{team}={values[team]} makes {count:,} threads, of which {most:,} run at a time"
-
-        needs = "blocks that wait for each other all run"
-        return Constraint(team, needs, check, explain, reads=(team, threads))
 
     def _room(self, pieces: int) -> int:
         """Bytes that the parts of so many pieces take."""
@@ -411,7 +400,7 @@ class PlainCudaKernel:
     def _team_seeds(self) -> list[dict[str, Value]]:
         """The largest teams that all run."""
         most = int(self.hardware["sms"]) * RESIDENT // self.points
-        found: list[dict[str, Value]] = []
+        found = self._team_products()
         for threads in (256, 512, 128) if len(self.whole.teams) > 1 else ():
             team = max(team for team in self.whole.teams if team * threads <= most)
             more = {self.name(RUN): 1} if self.groups else {}
@@ -421,6 +410,25 @@ class PlainCudaKernel:
             if self.whole.has_sums:
                 found += [{**one, self.name(SHARE): lanes} for lanes in (32, 8)]
             found.append(one)
+        return found
+
+    def _team_products(self) -> list[dict[str, Value]]:
+        """Teams of points beside each other whose products are on tensor cores: as many blocks as
+        there are processors."""
+        sms, found = int(self.hardware["sms"]), list[dict[str, Value]]()
+        for count, teams in reversed(self.whole.teams_beside.items()):
+            if len(teams) == 1 or not self.whole.panel(count, True).products:
+                continue
+            team = max(n for n in teams if n * (self.points // count) <= sms)
+            found += [
+                {
+                    self.name(THREADS): threads, self.name(BESIDE): count, self.name(TEAM): team,
+                    self.name(MMA): tile, **({self.name(RUN): 1} if self.groups else {}),
+                    **({self.name(ALONE): False} if self.whole.may_be_alone else {}),
+                    **self._unshared,
+                }
+                for threads, tile in ((128, "16x8"), (256, "16x8"), (128, "16x16"), (128, "16x32"))
+            ]  # fmt: skip
         return found
 
     def _seed(self, threads: int, run: int, ahead: int, way: str = BLOCK) -> dict[str, Value]:
