@@ -44,7 +44,8 @@ def loops_of(program: Program) -> tuple[Carried, ...]:
     for before, after in _states(program).items():
         axis = program.nodes[after].op.axis  # type: ignore[attr-defined]
         inside, _ = _cut(program, {before}, axis)
-        joined = [loop for loop in found if loop.axis == axis and loop.inside & inside]
+        own = inside | {program.nodes[after].args[1]}
+        joined = [loop for loop in found if loop.axis == axis and _belong(program, loop, own)]
         states = [(before, after), *(pair for loop in joined for pair in loop.states)]
         for loop in joined:
             inside |= loop.inside
@@ -54,6 +55,12 @@ def loops_of(program: Program) -> tuple[Carried, ...]:
     for loop in found:
         _refuse_nested(program, loop, found)
     return tuple(sorted(found, key=lambda loop: min(loop.inside)))
+
+
+def _belong(program: Program, loop: Carried, other: set[int]) -> bool:
+    """Whether what is inside a loop, or its new states, is inside another, or its new state."""
+    new = {program.nodes[after].args[1] for _, after in loop.states}
+    return bool((loop.inside | new) & other)
 
 
 def widened(program: Program, loop: Carried) -> Carried:

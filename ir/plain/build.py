@@ -25,6 +25,7 @@ from ir.plain.states import state_kernel
 from ir.plain.tops import top_choices, top_kernels
 from ir.plain.values import Values, refuse_behind
 from ir.program import Program
+from ir.rewrite.rounded import with_rounded_states
 
 Maker = Callable[[Values, list[int], Ways], tuple[PlainKernel, ...]]
 Chooser = Callable[[Program, list[int]], Choices]
@@ -47,6 +48,7 @@ _CHOICES: dict[type[Op], Chooser] = {
 def plain_kernels(program: Program, ways: Ways = WHOLE) -> tuple[PlainKernel, ...]:
     """The kernels, one after the other, of a program with one group of folds, tops or states, or
     one scatter; `ways` says how the work is cut."""
+    program = with_rounded_states(program)
     kind, group = group_of(program)
     return _MAKERS[kind](Values(program), group, ways)
 

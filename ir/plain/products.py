@@ -113,7 +113,9 @@ def narrowed(kernel: PlainKernel) -> PlainKernel:
             value = s.value
             while isinstance(value, Name) and value.name in lets:
                 value = lets[value.name]
-            found.setdefault(s.array, set()).add(value.to if isinstance(value, Convert) else "")
+            kinds = found.setdefault(s.array, set())
+            if not (isinstance(value, Number) and _exact(value, {})):  # which all types have
+                kinds.add(value.to if isinstance(value, Convert) else "")
     arrays = [
         replace(array, dtype=min(found[array.name])) if _narrows(array, found) else array
         for array in kernel.arrays

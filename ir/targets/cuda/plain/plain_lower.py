@@ -13,7 +13,6 @@ from ir.targets.cuda.launch import Launch, Parameter, Room
 from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.plain.plain_fold import scratch_bytes
 from ir.targets.cuda.plain.plain_step import (
-    RESIDENT,
     PlainStep,
     Settings,
     array_bytes,
@@ -95,7 +94,8 @@ class PlainLowering:
         bounds = f"__launch_bounds__({self.threads})"
         if self.team > 1:
             parameters.append(f"u32* {ARRIVALS}")
-            bounds = f"__launch_bounds__({self.threads}, {RESIDENT // self.threads})"
+            each = -(-self.grid // int(self.step.hardware["sms"]))  # so many surely run
+            bounds = f"__launch_bounds__({self.threads}, {each})"
         return f"TW_KERNEL {bounds} {self.name}({', '.join(parameters)})"
 
     # -- memory

@@ -125,7 +125,11 @@ class TensorProducts:
                     w.line(f"{verb}({sums}[{r}][{c}], {left}[{r}], {right}[{c}]);")
 
     def _loaded(
-        self, product: Product, is_rows: bool, depth: str, loaded: dict[tuple[str, bool, Scalar], str]
+        self,
+        product: Product,
+        is_rows: bool,
+        depth: str,
+        loaded: dict[tuple[str, bool, Scalar], str],
     ) -> str:
         """The fragments of a step of an operand, unless another product has them."""
         side = Side(self.text.kernel, self.text.shared, self.products, product, is_rows)
