@@ -44,8 +44,8 @@ def with_rounded_states(program: Program) -> Program:
             continue
         tiles[position] = copy_node(graph, program, position, args)
         if isinstance(node.op, Recur):
-            for (before, dtype), tile in made.items():
-                if before == node.args[0]:
+            for (state, dtype), tile in made.items():
+                if state == node.args[0]:
                     graph.add(node.op, tile, graph.add(Cast(dtype), args[1]))
     return graph.program()
 

@@ -63,9 +63,9 @@ def test_blocks_meet_once_a_step() -> None:
 
 
 def test_more_blocks_than_run_are_refused() -> None:
-    program = cells.gru(64, 128, 512)
+    program = cells.gru(64, 128, 2048)
     space = BACKEND.space(program, HARDWARE)
-    many = {"threads": 512, "beside": 8, "team": 64, "mma": "16x8", "early": False}
+    many: dict[str, Any] = {**TEAM, "threads": 512, "team": 128, "early": False}
     refusal = space.refusal(Schedule.of("cuda", many))
     assert refusal is not None
     assert "run at a time" in str(refusal)

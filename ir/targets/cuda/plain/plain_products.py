@@ -39,6 +39,9 @@ _QUAD = 4  # neighbours along the depth that a lane has
 _TOGETHER = 4  # steps along the depth that the compiler sees at once
 
 
+_Loaded = dict[tuple[str, bool, Scalar], str]  # fragments by type, side and value of an operand
+
+
 @dataclass(frozen=True, slots=True)
 class Tile:
     """Rows and columns that a warp has at a time, in instructions."""
@@ -116,7 +119,7 @@ class TensorProducts:
         w.line(f"#pragma unroll {_TOGETHER}")
         head = f"for (i32 {depth} = 0; {depth} < {products[0].extent}; {depth} += {DEPTH})"
         with w.block(head):
-            loaded: dict[tuple[str, bool, Scalar], str] = {}
+            loaded: _Loaded = {}
             for product in products:
                 left, right = (self._loaded(product, one, depth, loaded) for one in (True, False))
                 with self.unrolled("r", rows) as r, self.unrolled("c", columns) as c:
@@ -129,7 +132,7 @@ class TensorProducts:
         product: Product,
         is_rows: bool,
         depth: str,
-        loaded: dict[tuple[str, bool, Scalar], str],
+        loaded: _Loaded,
     ) -> str:
         """The fragments of a step of an operand, unless another product has them."""
         side = Side(self.text.kernel, self.text.shared, self.products, product, is_rows)
