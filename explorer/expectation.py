@@ -187,12 +187,13 @@ def _answers(
 ) -> tuple[dict[str, Answer], dict[str, Array]]:  # fmt: skip
     """What outputs are, and how far each may be off: by trial where the analysis says nothing. And
     the sample that this is of, which is smaller where steps are tried one by one."""
+    from ir.loops import one_by_one
     from ir.oracle import answers, sampled
 
     found = answers(program, inputs, model, picked, xp=xp, room=means.piece)
     if not any(map(_is_vague, found.values())):
         return found, picked
-    if means is STEPPED:
+    if one_by_one(program):
         found, picked = _fewer(program, found, picked)
     exact = {name: answer.value for name, answer in found.items()}
     reaches = sampled(program, inputs, model, exact, picked, xp=xp, room=means.piece)
@@ -204,14 +205,12 @@ def _fewer(
 ) -> tuple[dict[str, Answer], dict[str, Array]]:
     """Answers at a few points of the longest axis that all outputs have, both ends among them."""
     stores = {store.tensor: store.axes for _, store in program.stores()}
-    lengths = {
-        axis: len(points) for axis, points in picked.items()
-        if len(points) > _TRIED and all(axis in axes for axes in stores.values())
-    }  # fmt: skip
-    if not lengths:
+    shared = {*output_axes(program)}.intersection(*stores.values())
+    points = {axis: picked.get(axis, np.arange(program.axes[axis])) for axis in sorted(shared)}
+    axis = max(points, key=lambda name: len(points[name]), default="")
+    if not axis or len(points[axis]) <= _TRIED:
         return found, picked
-    axis = max(sorted(lengths), key=lambda name: lengths[name])
-    places = np.linspace(0, lengths[axis] - 1, _TRIED).astype(np.int64)
+    places = np.linspace(0, len(points[axis]) - 1, _TRIED).astype(np.int64)
     answers = {
         name: replace(
             answer, value=answer.value.take(places, stores[name].index(axis)),
@@ -219,7 +218,7 @@ def _fewer(
         )
         for name, answer in found.items()
     }  # fmt: skip
-    return answers, picked | {axis: picked[axis][places]}
+    return answers, picked | {axis: points[axis][places]}
 
 
 def _wider(answer: Answer, other: Answer) -> Answer:
