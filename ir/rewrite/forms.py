@@ -37,6 +37,7 @@ from ir.rewrite import (
     rereading,
     scanned,
     strided,
+    tabulated,
     tiered,
     unshifted,
 )
@@ -52,6 +53,7 @@ WHOLE = (keyed, placed, landed, scanned, rereading, strided, tiered, unshifted) 
 EFFORT = 2_500  # nodes of all programs that are looked at
 STRAY = 2.0  # times the least work, up to which a form is rewritten further
 LESS = 0.9  # times the work as written, below which a form is offered for that alone
+SPARED = 0.98  # the same of tables, which spare what each point would compute
 ALIKE = 1.02  # up to which it counts as the same work
 BOUNDED = 2  # forms of least work of which those with bounds of their masks are looked at
 NARROWED = 4  # forms of least work of which those with narrow products are looked at
@@ -190,6 +192,7 @@ class _Search:
                 heapq.heappush(queue, (work.seconds, number, new))
         self._narrow()
         self._bound()
+        self._tabulate()
         self._together()
         return self._chosen(complete=not queue)
 
@@ -214,6 +217,19 @@ class _Search:
             if found is not None:
                 work = Work(form.work.seconds * found.share, form.work.operands)
                 steps = (*form.steps, Step(block_masks.NAME, found.node))
+                key = canonical(found.program)
+                new = Form(found.program, key, work, steps, form.cancels, form.judged)
+                self.known.setdefault(key, new)
+
+    def _tabulate(self) -> None:
+        """Add what the best forms are with tables of what is made of differences of coordinates."""
+        best = sorted(self.known.values(), key=lambda form: form.work.seconds)[:BOUNDED]
+        for form in {one.key: one for one in (self.written, *best)}.values():
+            found = tabulated.tabulated(form.program)
+            if found is not None:
+                seconds = max(0.0, form.work.seconds - found.spared / self.rates.other)
+                work = Work(seconds, form.work.operands)
+                steps = (*form.steps, Step(tabulated.NAME, found.node))
                 key = canonical(found.program)
                 new = Form(found.program, key, work, steps, form.cancels, form.judged)
                 self.known.setdefault(key, new)
@@ -272,7 +288,8 @@ class _Search:
         others = [other for other in offered[1:] if other.family == form.family]
         if here.seconds > 1 / LESS * best and not (form.family and not others):
             return f"{here.seconds / best:.2f} times the least work"
-        less = here.seconds < LESS * written.seconds
+        share = SPARED if form.steps[-1].rule == tabulated.NAME else LESS
+        less = here.seconds < share * written.seconds
         fewer = here.seconds < ALIKE * written.seconds and here.operands < written.operands
         if not less and not fewer:
             return f"{here.seconds / written.seconds:.2f} times the work as written"
@@ -294,6 +311,8 @@ def reason_of(step: str) -> str:
         return f"{WHY} ({REGROUPED})"
     if step == diagonal.NAME:
         return f"{diagonal.WHY} ({diagonal.ROUNDING})"
+    if step == tabulated.NAME:
+        return f"{tabulated.WHY} ({tabulated.ROUNDING})"
     if step == block_masks.NAME:
         return f"{block_masks.WHY} ({block_masks.ROUNDING})"
     for one in (*WHOLE, digits, narrowing):
