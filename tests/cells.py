@@ -35,3 +35,15 @@ def lstm(b: int, t: int, d: int, dtype: str = "bf16") -> Program:
     g.output("last", recur(h, out.at(n=k)), "f32", (batch, k))
     g.output("C", recur(c, memory), "f32", (batch, n))
     return g.program()
+
+
+def rnn(b: int, t: int, d: int, dtype: str = "bf16") -> Program:
+    """The simplest cell, with its weights turned."""
+    g = Graph("rnn")
+    steps, batch, k, n = g.axes(t=t, b=b, k=d, n=d)
+    w = g.input("W", (n, k), dtype, values=normal(d**-0.5))
+    h = g.state(steps, (batch, k))
+    out = tanh(contract(cast(h, dtype), w, over=k) + g.input("X", (steps, batch, n), dtype))
+    g.output("H", out, dtype, (steps, batch, n))
+    g.output("last", recur(h, out.at(n=k)), "f32", (batch, k))
+    return g.program()

@@ -102,7 +102,7 @@ def test_two_directions_have_one_table() -> None:
         lambda g, h, i, j: cast(i - j, "f32") * 0.5,  # cheaper than a table
         lambda g, h, i, j: exp(-0.3 * cast(i + j, "f32")) / (1.0 + cast(i, "f32")),
         lambda g, h, i, j: exp(-0.3 * cast(i - 2 * j, "f32")) / (1.0 + cast(i - 2 * j, "f32") ** 2),
-        lambda g, h, i, j: log(1.0 + cast((i // 2 - j // 2) ** 2, "f32")) + exp(0.1 * cast(i, "f32")),
+        lambda g, h, i, j: log(1.0 + cast((i // 2 - j // 2) ** 2, "f32")) + exp(0.1 * i),
     ],
 )  # fmt: skip
 def test_what_is_none_has_no_table(bias: Bias) -> None:

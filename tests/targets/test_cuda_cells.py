@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,12 @@ from tests.targets.cuda_cases import BACKEND, HARDWARE
 from tests.targets.test_cuda_emulated import problems
 
 TEAM: dict[str, Any] = {"threads": 64, "beside": 16, "team": 4, "mma": "16x8"}
-PROGRAMS = [cells.gru(16, 6, 64), cells.lstm(16, 4, 32), cells.gru(24, 4, 48, "f16")]
+PROGRAMS = [
+    cells.gru(16, 6, 64),
+    cells.lstm(16, 4, 32),
+    cells.gru(24, 4, 48, "f16"),
+    cells.rnn(16, 5, 40),
+]
 
 
 def kernel_of(program: Program) -> PlainCudaKernel:
@@ -40,7 +47,7 @@ def test_sequences_that_lie_apart_are_beside_each_other() -> None:
     kernel = kernel_of(program)
     assert kernel.whole.panels == (1, 8, 16, 32, 64)
     first = kernel.seeds()[0]
-    assert first["team"] == int(HARDWARE["sms"])
+    assert first["team"] == 512 // 16  # a block for each tile of rows
     assert first["beside"] == 64
     assert first["mma"] != "none"
 
@@ -60,6 +67,29 @@ def test_blocks_meet_once_a_step() -> None:
     assert "tw_mma_m16n8k16_bf16(" in step
     assert step.count("for (i32 depth") == 1  # three products in one loop
     assert "__launch_bounds__(64, 1)" in text
+
+
+@pytest.mark.parametrize(
+    ("program", "operands"), [(cells.gru(64, 8, 512), 3), (cells.rnn(64, 8, 512), 1)]
+)
+def test_weights_stay_on_the_chip(program: Program, operands: int) -> None:
+    """They are copied ahead of the first step, and no step reads them from memory."""
+    values = {**TEAM, "beside": 64, "team": 32, "early": False}
+    space = BACKEND.space(program, HARDWARE)
+    values |= {"alone": False} if "alone" in space.names else {}
+    kernel = BACKEND.lower(program, Schedule.of("cuda", values), HARDWARE)
+    before, step = kernel.text("cuda").split("for (i64 i_t_1", 1)
+    assert before.count("(u16*)(tw_shared_base() + ") == operands
+    assert not re.search(r"\bW[zrn]?\[", step)
+    (launch,) = json.loads(kernel.text("launch"))["kernels"]
+    assert launch["shared"] == operands * 16 * (512 + 16) * 2
+
+
+def test_weights_that_have_no_room_are_read_at_every_step() -> None:
+    program = cells.rnn(64, 8, 4096)
+    schedule = Schedule.of("cuda", {**TEAM, "beside": 64, "team": 8, "threads": 256})
+    text = BACKEND.lower(program, schedule, HARDWARE).text("cuda")
+    assert "tw_shared_base()" not in text.split("TW_KERNEL")[-1]
 
 
 def test_more_blocks_than_run_are_refused() -> None:

@@ -19,9 +19,12 @@ from ir.targets.cuda.plain.plain_step import (
     column_bytes,
 )
 from ir.targets.cuda.plain.plain_text import MOST_I32, Group, PlainText
+from ir.targets.cuda.plain.plain_weights import all_weights
 from ir.targets.cuda.space.plain_cuts import spec_bytes
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.writer import Writer
+
+UNIT = 16  # bytes that words in shared memory begin at multiples of
 
 
 class PlainLowering:
@@ -94,8 +97,7 @@ class PlainLowering:
         bounds = f"__launch_bounds__({self.threads})"
         if self.team > 1:
             parameters.append(f"u32* {ARRIVALS}")
-            each = -(-self.grid // int(self.step.hardware["sms"]))  # so many surely run
-            bounds = f"__launch_bounds__({self.threads}, {each})"
+            bounds = f"__launch_bounds__({self.threads}, {self._each})"
         return f"TW_KERNEL {bounds} {self.name}({', '.join(parameters)})"
 
     # -- memory
@@ -110,7 +112,7 @@ class PlainLowering:
             self._declare((*kernel.shared, *kernel.spilled), f"room + (i64)point * {room}", 0)
             for array in kernel.local:
                 self._declare_local(array)
-            return scratch_bytes(kernel.folds, self.threads), room
+            return self._weights(), room
         start = scratch_bytes(kernel.folds, self.threads)
         shared = self._declare(kernel.shared, "tw_shared_base()", start)
         room = sum(map(array_bytes, kernel.spilled))
@@ -118,6 +120,22 @@ class PlainLowering:
         for array in kernel.local:
             self._declare_local(array)
         return shared + kernel.ring_bytes(self.threads, self.run_length, self.ahead), room
+
+    def _weights(self) -> int:
+        """Shared memory of a team's block: of its folds, and of what all steps multiply by."""
+        kernel, scratch = self.step, scratch_bytes(self.step.folds, self.threads)
+        start = -(-scratch // UNIT) * UNIT
+        room = int(kernel.hardware["shared_bytes"]) // self._each - start
+        group = self.text.group
+        tile = group.tile if group else None
+        self.text.weights = all_weights(kernel.plain, tile, self.team, start, room)
+        taken = sum(one.bytes for one in self.text.weights.values())
+        return start + taken if taken else scratch
+
+    @property
+    def _each(self) -> int:
+        """Blocks of teams that a processor surely has at a time."""
+        return -(-self.grid // int(self.step.hardware["sms"]))
 
     def _columns(self) -> int:
         """Arrays of threads that have points of their own: what a group would share lies in shared
@@ -185,4 +203,6 @@ class PlainLowering:
 
     def _point(self) -> None:
         self.text.coordinates(self.step.plain.points, "point")
+        for weights in self.text.weights.values():
+            weights.copy(self.text)
         self.text.run(self.step.plain.body)

@@ -33,6 +33,7 @@ from ir.targets.cuda.text import scalars
 
 if TYPE_CHECKING:
     from ir.targets.cuda.plain.plain_text import PlainText
+    from ir.targets.cuda.plain.plain_weights import Weights
 
 HALF = 8  # rows of a fragment's halves, and of the matrices that ldmatrix moves
 _QUAD = 4  # neighbours along the depth that a lane has
@@ -63,36 +64,48 @@ class Tile:
 class TensorProducts:
     """Writes the products of one shared loop, and what is behind them."""
 
-    def __init__(self, text: PlainText, products: Products, tile: Tile) -> None:
+    def __init__(
+        self, text: PlainText, products: Products, tile: Tile, weights: Weights | None = None
+    ) -> None:
+        self.weights = weights  # operands that wait in shared memory
         self.text, self.w, self.names = text, text.w, text.names
         self.products, self.tile = products, tile.within(products)
         self.line, self.deep, self.across = map(self.names.fresh, ("line", "deep", "across"))
-        self.row, self.column = (self.names.fresh(stem) for stem in ("row", "column"))
+        self.row, self.column, self.slot = map(self.names.fresh, ("row", "column", "slot"))
         self.sums = {p.sum.name: self.names.fresh("sums") for p in products.products}
 
     def write(self) -> None:
         assert self.text.group is not None
         w, unit = self.w, self.names.fresh("unit")
         batch, down, along = self.tile.units(self.products)
-        warps = self.text.group.threads // WARP
+        team = self.text.group.team
+        warps, end = self.text.group.threads // WARP, batch * down * along
         held = woven(self.products.products[0].dtype)
-        (line, deep), (_, across) = (place(own, thread=self.lane) for own in (held.rows, held.sums))
+        (line, deep), (_, across) = (place(x, thread=self.lane) for x in (held.rows, held.sums))
         for name, value in ((self.line, line), (self.deep, deep), (self.across, across)):
             w.line(f"const i32 {name} = {value};")
-        end, team = batch * down * along, self.text.group.team
         own = f"thread / {WARP}"
         if team > 1:  # neighbouring tiles are of different processors
-            own = f"tw_thread() / {WARP} * {team} + tw_block_x() % {team}"
-        first = f"i32 {unit} = {own}"
-        head = f"for ({first}; {unit} < {end}; {unit} += {warps})"
-        with w.block(head):
-            self.text.coordinates(self.products.batch, f"({unit} / {down * along})")
-            row, column = f"{unit} / {along} % {down}", f"{unit} % {along}"
-            w.line(f"const i32 {self.row} = {row} * {ROWS * self.tile.rows};")
-            w.line(f"const i32 {self.column} = {column} * {COLUMNS * self.tile.columns};")
-            for extent in dict.fromkeys(one.extent for one in self.products.products):
-                self._sums([one for one in self.products.products if one.extent == extent])
-            self._behind()
+            own = f"tw_thread() / {WARP} * {team} + {self.text.block_of_team}"
+        if self.weights:  # a block has whole rows of tiles
+            end, warps, own = self.weights.own * along, warps // team, f"tw_thread() / {WARP}"
+        with w.block(f"for (i32 {unit} = {own}; {unit} < {end}; {unit} += {warps})"):
+            if not self.weights:
+                self._tile(f"({unit} / {along})", down, f"{unit} % {along}")
+                return
+            w.line(f"const i32 {self.slot} = {unit} / {along};")
+            tile = f"({self.slot} * {team} + {self.text.block_of_team})"
+            with w.block(f"if ({tile} < {self.weights.lines})"):
+                self._tile(tile, down, f"{unit} % {along}")
+
+    def _tile(self, line: str, down: int, column: str) -> None:
+        """The tile of a line (of products side by side, along rows) and a column."""
+        self.text.coordinates(self.products.batch, f"({line} / {down})")
+        self.w.line(f"const i32 {self.row} = {line} % {down} * {ROWS * self.tile.rows};")
+        self.w.line(f"const i32 {self.column} = {column} * {COLUMNS * self.tile.columns};")
+        for extent in dict.fromkeys(one.extent for one in self.products.products):
+            self._sums([one for one in self.products.products if one.extent == extent])
+        self._behind()
 
     @property
     def lane(self) -> Expression:
@@ -116,7 +129,7 @@ class TensorProducts:
         depth = self.names.fresh("depth")
         for product in products:
             w.line(f"f32 {self.sums[product.sum.name]}[{rows}][{columns}][4] = {{}};")
-        w.line(f"#pragma unroll {_TOGETHER}")
+        w.line(f"#pragma unroll {2 * _TOGETHER if self.weights else _TOGETHER}")
         head = f"for (i32 {depth} = 0; {depth} < {products[0].extent}; {depth} += {DEPTH})"
         with w.block(head):
             loaded: _Loaded = {}
@@ -142,7 +155,13 @@ class TensorProducts:
             loaded[key] = self.names.fresh("left" if is_rows else "right")
             size = f"[{self.tile.rows}][4]" if is_rows else f"[{self.tile.columns}][2]"
             self.w.line(f"u32 {loaded[key]}{size};")
-            _Loads(self, side, loaded[key], depth).load()
+            loads = _Loads(self, side, loaded[key], depth)
+            own = (product.dtype, key[2])
+            if is_rows and self.weights and own in self.weights.operands:
+                start, pitch = self.weights.offset(own), self.weights.pitch(product)
+                loads.held(start, self.weights.height, pitch)
+            else:
+                loads.load()
         return loaded[key]
 
     def _behind(self) -> None:
@@ -195,6 +214,11 @@ class Side:
     def ends(self) -> bool:
         """Whether the last step along the depth is partial."""
         return bool(self.product.extent % DEPTH)
+
+    @property
+    def runs_along_depth(self) -> bool:
+        """Whether neighbours along the depth lie side by side."""
+        return self.raw is not None and self._stride(self.raw, self.product.depth.name) == 1
 
     @property
     def loads(self) -> float:
@@ -278,6 +302,18 @@ class _Loads:
                 self._words(low, high)
             else:
                 self._elements(low, high)
+
+    def held(self, start: int, height: int, pitch: int) -> None:
+        """Words of what lies in shared memory from byte `start` on, tile after tile."""
+        with self.owner.unrolled("h", self.halves) as half, self.w.block(""):
+            row = f"({self.owner.slot} * {height} + {half} * {HALF} + {self.owner.line})"
+            place = f"{row} * {pitch} + {self.depth} + {self.owner.deep}"
+            word = self.names.fresh("word")
+            address = f"tw_shared_address(tw_shared_base()) + {start} + ({place}) * 2"
+            self.w.line(f"const tw_vec8 {word} = tw_load_shared_8({address});")
+            own = f"{self.into}[{half} / 2]"
+            self.w.line(f"{own}[{half} % 2] = {word}.w[0];")
+            self.w.line(f"{own}[{half} % 2 + 2] = {word}.w[1];")
 
     def _words(self, low: str, high: str) -> None:
         raw, end = self.side.raw, self.product.extent

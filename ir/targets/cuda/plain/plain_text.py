@@ -43,6 +43,7 @@ from ir.targets.cuda.plain.plain_own import OwnFold
 from ir.targets.cuda.plain.plain_products import TensorProducts, Tile
 from ir.targets.cuda.plain.plain_scalars import Names, PlainScalars
 from ir.targets.cuda.plain.plain_shape import folds_of, loops_of_registers
+from ir.targets.cuda.plain.plain_weights import Weights
 from ir.targets.cuda.plain.plain_words import SharedSum, WordLoop, shares, words_of
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.writer import Writer
@@ -93,6 +94,7 @@ class PlainText:
         self.sharing = 1  # lanes that share the sums of an iteration that is being written
         self.sent: Mapping[int, str] = {}  # where writes of several steps wait for each other
         self.pitch = pitch  # from row to row of those that pass through shared memory
+        self.weights: Mapping[int, Weights] = {}  # operands of a step's products, by their loop
         self.steps = steps  # of a loop whose reads a thread makes before the first of them
 
     def run(self, statements: Sequence[Statement], together: bool | None = None) -> None:
@@ -154,6 +156,12 @@ class PlainText:
     def fresh(self, stem: str, like: Sequence[Name]) -> list[Name]:
         """New variables of the same types."""
         return [Name(self.names.new(stem), name.dtype) for name in like]
+
+    @property
+    def block_of_team(self) -> str:
+        """Which of a team's blocks this one is."""
+        assert self.group is not None
+        return f"tw_block_x() % {self.group.team}"
 
     # -- meetings
 
@@ -257,7 +265,8 @@ class PlainText:
             products = products_of(self.kernel, spread)
         if products is not None and self.group and self.group.tile:
             self.meet_before(anywhere((spread,)))
-            TensorProducts(self, products, self.group.tile).write()
+            weights = self.weights.get(id(spread))
+            TensorProducts(self, products, self.group.tile, weights).write()
             return
         step = self.names.fresh("at")
         threads = self.group.threads if together and self.group else 1

@@ -419,7 +419,10 @@ class PlainCudaKernel:
         for count, teams in reversed(self.whole.teams_beside.items()):
             if len(teams) == 1 or not self.whole.panel(count, True).products:
                 continue
-            team = max(n for n in teams if n * (self.points // count) <= sms)
+            (one, *_) = self.whole.panel(count, True).products
+            batch, rows, _ = one.sides  # tiles of rows, of which a block has its own
+            most = min(sms // (self.points // count), batch * -(-rows // ROWS))
+            team = max(n for n in teams if n <= max(most, 1))
             found += [
                 {
                     self.name(THREADS): threads, self.name(BESIDE): count, self.name(TEAM): team,
