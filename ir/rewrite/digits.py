@@ -28,6 +28,7 @@ from ir.tiles import Tile, quotient, remainder
 NAME = "digits"
 WHY = "an axis that indices have digits of is as many axes"
 ROUNDING = "the same roundings in the same order"
+_BITS = 31  # of a whole number, by fewer of which it is shifted
 _MOST = 2**31  # of a whole number that is computed
 _QUOTIENTS = ("floordiv", "shr")
 _WHOLE = (*_QUOTIENTS, "add", "sub", "mul", "mod", "bitand")
@@ -141,7 +142,9 @@ def _divisor(program: Program, position: int) -> int:
     value = int(by.value)
     if op.function == "bitand":
         return value + 1 if value & (value + 1) == 0 else 0
-    return {"floordiv": value, "mod": value, "shr": 1 << value}.get(op.function, 0)
+    if op.function == "shr":
+        return 1 << value if value < _BITS else 0
+    return value if op.function in ("floordiv", "mod") else 0
 
 
 def _sums(program: Program) -> dict[int, Sum]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -174,3 +175,18 @@ def test_every_packed_type_has_a_digit_for_its_place() -> None:
         g.output("Y", cast(g.input("W", (m, k), name), "f32"))
         apart = digits(g.program())
         assert dict(apart.extents)["k_in"] == dtype_of(name).per_byte
+
+
+@pytest.mark.usefixtures("collecting")
+def test_a_large_divisor_takes_no_room() -> None:
+    """A shift by it would be a number of that many bits: a quarter of a gigabyte."""
+    g = Graph("hashed")
+    i, j = g.axes(i=32, j=16)
+    place = (g.iota(i) * 7919) % 2_000_000_011 % 32
+    g.output("Y", g.tensor("X", (32, 16), "f32")[place, j])
+    program = g.program()
+    tracemalloc.start()
+    digits(program)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 8 << 20
