@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 
 import networkx as nx
@@ -149,6 +150,11 @@ class _Partition:
         found = found - self.computed | self.kept
         return {p for p in found if not is_reduction(self.nodes[p])}
 
+    @cached_property
+    def apart(self) -> frozenset[int]:
+        """Maps of running values that have a stage of their own."""
+        return frozenset(p for p in self.forced() if self._by_rows(p))
+
     def choices(self) -> dict[int, bool]:
         """Computed operands that wider reductions use again and again."""
         forced = self.forced()
@@ -187,6 +193,7 @@ class _Partition:
         """Maps computable from the group's results at its own points, in order."""
         parallel = frozenset(self.domain(group[0])) - set(reduced_axes(self.nodes[group[0]]))
         inside = set(group)
+        behind = set[int]()  # made of what a stage of its own computes from the group's results
         found: list[int] = []
         for position, node in enumerate(self.nodes):
             if position in taken or is_reduction(node):
@@ -197,9 +204,14 @@ class _Partition:
                 continue
             if not isinstance(node.op, (Map, Cast, Store)):
                 continue
+            if not behind.isdisjoint(node.args):
+                behind.add(position)
+                continue
             if not any(arg in inside for arg in node.args) or frozenset(node.axes) != parallel:
                 continue
             if position in self.absorbed or self._by_rows(position):
+                if position in self.apart:
+                    behind.add(position)
                 continue
             if not self._finished(position, group):
                 continue

@@ -336,7 +336,7 @@ class Family:
         return not term.scaling and not term.masks
 
     def _one(self) -> Tile:
-        return self.r.spread(1.0, self.domain)
+        return self.r.spread(1.0, self.domain or (self.axis,))
 
     def _masked(self, body: Tile) -> Tile:
         for condition, value in reversed(self.term.masks):

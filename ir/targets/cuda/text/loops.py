@@ -89,7 +89,8 @@ class TileBody:
     def rescale(self, position: int, state: Fragment, moved: bool = False) -> None:
         """Correct a carry's state for what moved: state * factor + addend.
 
-        A state that is still spread over threads takes the factor in each, the addend in one. With
+        A state that is still spread over threads takes the factor in each; the addend of a sum is
+        taken in one of them, and that of an extreme, which all partial ones move by, in each. With
         `moved`, threads all of whose factors are 1 leave it: that changes no bit.
         """
         node = self.nodes[position]
@@ -101,7 +102,9 @@ class TileBody:
         for part in (factor, addend):
             if part is not None:
                 self.e.fragment(part)
-        once = self._holds_sum(position) if addend is not None else ""
+        once = ""
+        if addend is not None and self.e.kind(position) == "sum":
+            once = self._holds_sum(position)
         when = self.later
         if moved and factor is not None and addend is None:
             when = f"{when} && {self._moves(factor)}"
