@@ -79,12 +79,14 @@ def panel_axis(kernel: PlainKernel) -> PanelAxis | None:
         return None
     found = []
     for place, (name, extent) in enumerate(kernel.points):
-        for apart in (False, True):
-            axis = PanelAxis(name.name, extent, _differing(kernel, name.name), apart)
+        own = PanelAxis(name.name, extent, _differing(kernel, name.name))
+        if extent == 1 or not _is_same_outside(kernel, own):
+            continue
+        for axis in (own, replace(own, apart=True)):
             alike = _read_alike(kernel, axis)
-            if extent > 1 and alike and _is_same_outside(kernel, axis):
-                if not apart or _multiplies(kernel, axis):
-                    found.append((not apart, alike, place, axis))
+            if alike and (not axis.apart or _multiplies(kernel, axis)):
+                found.append((not axis.apart, alike, place, axis))
+            if alike:
                 break
     return max(found, key=lambda entry: entry[:3])[3] if found else None
 

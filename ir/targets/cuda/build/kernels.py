@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -117,27 +117,31 @@ def _phase_kernels(
         part = phase.program if first is None else _named(program, phase.program, first)
         return (PlainCudaKernel(part, _mark(first, 0), hardware),)
     problems: list[str] = []
-    fallen: tuple[AnyKernel, ...] | None = None
+    fallen: list[tuple[AnyKernel, ...]] = []
     flat = laid_flat(phase.program) if engine in KINDS and has_products(phase.program) else ()
     for own in (phase.program, *flat):
-        cuts = _cut_kernels(program, own, first, taken, hardware, engine, ways, problems, patient)
+        cuts = _cut_kernels(
+            program, own, first, taken, hardware, engine, ways, problems, patient, fallen
+        )
         for kernels in cuts:
             if not any(_falls_back(kernel, engine) for kernel in kernels):
                 return kernels
-            fallen = fallen or kernels
-    if fallen is not None:
-        return fallen
+            fallen.append(kernels)
+    if fallen:
+        return fallen[0]
     raise UsageError(f"{program.name}: the cuda target cannot compute it: {problems[-1]}")
 
 
 def _cut_kernels(
     program: Program, phase: Program, first: int | None, taken: frozenset[str],
     hardware: Hardware, engine: str, ways: tuple[Way, ...], problems: list[str], patient: bool,
+    fallen: Sequence[tuple[AnyKernel, ...]],
 ) -> Iterator[tuple[AnyKernel, ...]]:  # fmt: skip
-    """Of each way to cut a phase that has a kernel for each part; why others have not."""
+    """Of each way to cut a phase that has a kernel for each part; why others have not. Where some
+    are `fallen` back to other units already, none that does is looked for any more."""
     cut, some = CUT_AS.get(engine, engine), False
     for way, parts in partitions(phase, cut, taken, ways):
-        if some and way is EVERYWHERE:
+        if (some or fallen) and way is EVERYWHERE:
             return
         pairs: tuple[tuple[Program, tuple[Former, ...]], ...] = tuple((p, ()) for p in parts)
         if engine == FORMED:
@@ -152,7 +156,7 @@ def _cut_kernels(
         try:
             marks = [_mark(start, number) for number in range(len(parts))]
             kernels = tuple(
-                _kernel(part, mark, hardware, engine, patient, formed)
+                _kernel(part, mark, hardware, engine, patient, formed, bool(fallen))
                 for part, mark, (_, formed) in zip(parts, marks, pairs, strict=True)
             )
         except Refusal as refusal:
@@ -240,9 +244,10 @@ def is_light(program: Program) -> bool:
 
 def _kernel(
     part: Program, mark: str, hardware: Hardware, engine: str, patient: bool,
-    formed: tuple[Former, ...] = (),
+    formed: tuple[Former, ...] = (), strict: bool = False,
 ) -> AnyKernel:  # fmt: skip
-    """On an engine; what it refuses on the tensor cores of every card, then on plain units."""
+    """On an engine; what it refuses on the tensor cores of every card, then on plain units, unless
+    it is products and only the engine's own units are asked for (`strict`)."""
     if formed:
         return _formed_kernel(part, mark, hardware, formed)
     engine = WGMMA if engine == FORMED else engine
@@ -254,8 +259,10 @@ def _kernel(
     kinds = (MMA, CHAINED) if engine == CHAINED else (engine, MMA)
     for kind in dict.fromkeys(kinds if engine in KINDS else ()):
         found = _tensor_kernel(part, mark, hardware, kind)
-        if found is not None:
+        if found is not None and not (strict and _falls_back(found, engine)):
             return found
+    if strict and has_products(part):
+        raise Refusal("units", f"products that {engine} does not compute")
     return _block_kernel(part, mark, hardware, patient)
 
 

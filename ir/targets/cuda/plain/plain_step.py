@@ -30,7 +30,7 @@ from ir.plain.code import (
     Spread,
     Statement,
 )
-from ir.plain.panels import panel_axis, panelled, with_blocks
+from ir.plain.panels import PanelAxis, panel_axis, panelled, with_blocks
 from ir.plain.products import Products, narrowed, products_of
 from ir.plain.strides import Walk, extent_of
 from ir.target import Hardware
@@ -130,11 +130,15 @@ class PlainStep:
         return tuple(sorted(count for count in counts if count <= most)) or (1,)
 
     @cached_property
+    def panel_axis(self) -> PanelAxis | None:
+        """The axis along which points may be beside each other."""
+        return panel_axis(self.plain)
+
+    @cached_property
     def teams_beside(self) -> dict[int, tuple[int, ...]]:
         """The same by how many points a group has beside each other: teams have several where these
         lie apart in memory."""
-        axis = panel_axis(self.plain)
-        apart = axis is not None and axis.apart
+        apart = self.panel_axis is not None and self.panel_axis.apart
         more = {n: self.panel(n).teams if apart else (1,) for n in self.panels[1:]}
         return {1: self.teams, **more}
 
@@ -159,7 +163,7 @@ class PlainStep:
     def panels(self) -> tuple[int, ...]:
         """How many neighbouring points a group may have beside each other, one first: as many as
         have room in shared memory, or in the workspace where these lie apart, as those of teams."""
-        axis = panel_axis(self.plain)
+        axis = self.panel_axis
         if axis is None:
             return (1,)
         counts = (n for n in _PANELS if axis.extent % n == 0)
@@ -215,8 +219,8 @@ class PlainStep:
         as narrow as what they hold, and rows of points lie apart by what spares conflicts."""
         if (count, tensor) not in self._panels:
             kernel = narrowed(self.plain) if tensor else self.plain
-            axis = panel_axis(kernel)
             if count > 1:
+                axis = self.panel_axis  # narrower arrays have no other
                 assert axis is not None
                 pitch = count + _APART if tensor and count % (2 * _APART) == 0 else count
                 wide = replace(self, plain=panelled(kernel, axis, count, pitch))
