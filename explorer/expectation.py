@@ -258,8 +258,10 @@ class Expected:
 def error_model(program: Program, accumulations: Accumulations = ()) -> ErrorModel:
     """The roundoffs by which right kernels of `program` may differ from the oracle."""
     units = [FORMATS[spec.dtype].unit for spec in program.outputs if is_float(spec.dtype)]
-    narrow = units and min(units) > FORMATS["f32"].unit
-    return ErrorModel(accumulations, min(units) if narrow else 0.0)
+    wide = [unit <= FORMATS["f32"].unit for unit in units]
+    return ErrorModel(
+        accumulations, min(units) if units and not any(wide) else 0.0, any(wide) and not all(wide)
+    )
 
 
 def leaning_of(program: Program, accumulations: Accumulations) -> float:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ir.carried import advanced
 from ir.carries import carry_at, chained_carries, running_nodes
+from ir.coarsest import coarsest
 from ir.dtypes import is_float
 from ir.errors import ProgramError
 from ir.floors import floors
@@ -178,7 +179,7 @@ class Evaluation:
                 else self.reduced(position, node.op.kind, node.op.over)
             )
         else:
-            meant = self._meant(node.op, node.args)
+            meant = self._meant(node.op, node.args, self._model_at(position))
         if self.model is not None and position in unfelt(self.program):
             return TileArray(meant.axes, meant.array)
         if self._rounds_for_outputs(position):
@@ -192,22 +193,32 @@ class Evaluation:
         rounds = isinstance(nodes[position].op, Cast) and is_float(nodes[position].dtype)
         return rounds and all(isinstance(op, Store) for op in users)
 
-    def _meant(self, op: Op, positions: Sequence[int]) -> TileArray:
+    def _model_at(self, position: int) -> ErrorModel | None:
+        """The roundoffs at a node: functions that narrow outputs alone are made of may be coarse,
+        whatever other outputs there are."""
+        if self.model is None or not self.model.mixed:
+            return self.model
+        return replace(self.model, coarsest=coarsest(self.program)[position])
+
+    def _meant(
+        self, op: Op, positions: Sequence[int], model: ErrorModel | None = None
+    ) -> TileArray:
         """An op's meaning at those operands, and how far it may be off."""
+        model = model or self.model
         args = [self.value(position) for position in positions]
         types = [self.program.nodes[position].type for position in positions]
         environment = self._environment()
         environment.types = types
-        if self.model is not None and isinstance(op, Map):
+        if model is not None and isinstance(op, Map):
             environment.floors = [floors(self.program)[position] for position in positions]
         exact = op.meaning(args, environment)
-        if self.model is None:
+        if model is None:
             return exact
         name = f"{op.name} of {positions}"
         if self.noise is not None and isinstance(op, Fold):
-            return op.drawn(args, types, exact, environment, self.model, self.noise, name)
+            return op.drawn(args, types, exact, environment, model, self.noise, name)
         exact, unsaid = settled(op.function, args, exact) if isinstance(op, Map) else (exact, None)
-        error = op.error(args, types, exact, environment, self.model)
+        error = op.error(args, types, exact, environment, model)
         if unsaid is not None:
             error = both(error, Error(np.where(unsaid, np.inf, 0.0)))
         if self.noise is not None:

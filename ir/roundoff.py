@@ -87,11 +87,13 @@ class ErrorModel:
 
     `accumulations` are those of products of a pair of operand types, where they are not added in
     the accumulator's own arithmetic. `coarsest` is the unit roundoff of the program's narrowest
-    output, when all are narrow: scalar functions need not be better than a part of it.
+    output, when all are narrow: scalar functions need not be better than a part of it. `mixed`:
+    only some are, and functions of which nothing but these is made need not be either.
     """
 
     accumulations: Accumulations = ()
     coarsest: float = 0.0
+    mixed: bool = False
 
     def accumulation(self, left: str, right: str, acc: str) -> Accumulation:
         """How products of the two types are added to an accumulator of `acc`."""
