@@ -69,9 +69,9 @@ def test_shares_come_to_what_steps_and_folds_do_with_roundings_drawn_and_without
     met: set[object] = set()
     meant = Evaluation._meant
 
-    def noting(self: Evaluation, op: Any, positions: Any) -> Any:
+    def noting(self: Evaluation, op: Any, positions: Any, *model: Any) -> Any:
         met.add((op, tuple(positions), self.noise is not None))
-        return meant(self, op, positions)
+        return meant(self, op, positions, *model)
 
     monkeypatch.setattr(Evaluation, "_meant", noting)
     program = load_operator(name).build(**arguments)
