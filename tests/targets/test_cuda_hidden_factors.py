@@ -74,7 +74,18 @@ def steps(g: Graph) -> None:
     g.output("C", recur(h, h + reduce("sum", x * w, over=p)))
 
 
-PROGRAMS = (two_bits, crumbs, nibbles, twelve_bits, steps)
+@operator
+def named_steps(g: Graph) -> None:
+    """Such products of a state, of a number that a step has by a name, as it is used twice."""
+    t, n, k = g.axes(t=5, n=N, k=N)
+    a = cast(g.input("A", (n, k), "i8"), "i32")
+    h = g.state(t, (n,), 1, "i32")
+    w = (((h >> 2) & 3) ^ 2) - 2
+    y = reduce("sum", a * w * w + w, over=n)
+    g.output("C", recur(h, ((y + g.iota(k)) % 16).at(k=n)))
+
+
+PROGRAMS = (two_bits, crumbs, nibbles, twelve_bits, steps, named_steps)
 
 
 def drawn(program: Program, count: int) -> list[Schedule]:

@@ -13,6 +13,7 @@ from ir.targets.cuda.launch import Launch, Parameter, Room
 from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.plain.plain_fold import scratch_bytes
 from ir.targets.cuda.plain.plain_step import (
+    UNIT,
     PlainStep,
     Settings,
     array_bytes,
@@ -23,8 +24,6 @@ from ir.targets.cuda.plain.plain_weights import all_weights
 from ir.targets.cuda.space.plain_cuts import spec_bytes
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.writer import Writer
-
-UNIT = 16  # bytes that words in shared memory begin at multiples of
 
 
 class PlainLowering:

@@ -40,7 +40,14 @@ _QUAD = 4  # neighbours along the depth that a lane has
 _TOGETHER = 4  # steps along the depth that the compiler sees at once
 
 
-_Loaded = dict[tuple[str, bool, Scalar], str]  # fragments by type, side and value of an operand
+Key = tuple[str, Scalar]  # the type that is multiplied, and an operand whose depth has no name
+_Loaded = dict[tuple[bool, str, Scalar], str]  # fragments by side, type and value of an operand
+
+
+def key_of(product: Product, is_rows: bool) -> Key:
+    """What tells the operands of products apart."""
+    by: dict[Scalar, Scalar] = {product.depth: Name("", product.depth.dtype)}
+    return product.dtype, rebuilt(product.left if is_rows else product.right, by.get)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +156,13 @@ class TensorProducts:
     ) -> str:
         """The fragments of a step of an operand, unless another product has them."""
         side = Side(self.text.kernel, self.text.shared, self.products, product, is_rows)
-        by: dict[Scalar, Scalar] = {product.depth: Name("", product.depth.dtype)}
-        key = (product.dtype, is_rows, rebuilt(side.value, by.get))
+        own = key_of(product, is_rows)
+        key = (is_rows, *own)
         if key not in loaded:
             loaded[key] = self.names.fresh("left" if is_rows else "right")
             size = f"[{self.tile.rows}][4]" if is_rows else f"[{self.tile.columns}][2]"
             self.w.line(f"u32 {loaded[key]}{size};")
             loads = _Loads(self, side, loaded[key], depth)
-            own = (product.dtype, key[2])
             if is_rows and self.weights and own in self.weights.operands:
                 start, pitch = self.weights.offset(own), self.weights.pitch(product)
                 loads.held(start, self.weights.height, pitch)

@@ -59,10 +59,10 @@ def widened(text: str, source: str, dtype: str) -> str:
 
 
 def _made(scalar: Scalar) -> bool:
-    """Computed of what was read, and not only read."""
+    """A whole number that is computed of others, as far as one sees: not read, and no index."""
     while isinstance(scalar, Convert):
         scalar = scalar.arg
-    return isinstance(scalar, Call) and any(isinstance(arg, (Element, Call)) for arg in scalar.args)
+    return isinstance(scalar, Call | Name) and scalar.dtype == "i32"
 
 
 class PlainScalars:

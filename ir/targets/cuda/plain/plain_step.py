@@ -46,7 +46,7 @@ from ir.targets.cuda.plain.plain_stream import Streams, streams_of
 from ir.targets.cuda.plain.plain_words import shares
 
 Numbers = NDArray[Any]
-_UNIT = 16  # bytes that arrays of a group begin at multiples of
+UNIT = 16  # bytes that arrays of a group begin at multiples of
 _GROUPS = 32  # blocks for each processor, over which a group's points are spread
 _FEW_GROUPS = 4  # the same where each has memory of its own in the workspace
 _FEW_POINTS = 64  # for each processor, below which a long fold is a block's
@@ -325,9 +325,9 @@ class PlainStep:
 
 def column_bytes(array: Array, threads: int) -> int:
     """Memory of an array of which every thread of a block has one."""
-    return -(-threads * array.size * dtype_of(array.dtype).bytes // _UNIT) * _UNIT
+    return -(-threads * array.size * dtype_of(array.dtype).bytes // UNIT) * UNIT
 
 
 def array_bytes(array: Array) -> int:
     """Memory of an array, up to where the next one may begin."""
-    return -(-array.size * dtype_of(array.dtype).bytes // _UNIT) * _UNIT
+    return -(-array.size * dtype_of(array.dtype).bytes // UNIT) * UNIT

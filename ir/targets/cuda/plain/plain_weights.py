@@ -14,26 +14,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ir.plain.accesses import every
-from ir.plain.code import Loop, Name, PlainKernel, Scalar, Spread
+from ir.plain.code import Loop, PlainKernel, Spread
 from ir.plain.products import Product, Products, products_of
-from ir.plain.scalars import rebuilt
 from ir.plain.sums import names_of
 from ir.targets.cuda.layouts.woven import DEPTH, ROWS
-from ir.targets.cuda.plain.plain_products import Side, Tile
+from ir.targets.cuda.plain.plain_products import Key, Side, Tile, key_of
 
 if TYPE_CHECKING:
     from ir.targets.cuda.plain.plain_text import PlainText
 
 _BYTES = 2  # of an element: bf16 or f16
 _APART = 16  # elements between rows, that lanes' words meet no bank twice
-
-Key = tuple[str, Scalar]  # the type that is multiplied, and an operand whose depth has no name
-
-
-def key_of(product: Product) -> Key:
-    """What tells the row operands of products apart."""
-    by: dict[Scalar, Scalar] = {product.depth: Name("", product.depth.dtype)}
-    return product.dtype, rebuilt(product.left, by.get)
 
 
 @dataclass(frozen=True)
@@ -126,7 +117,7 @@ def all_weights(
         if products is None or tile is None:
             continue
         own = {
-            key_of(product): product
+            key_of(product, True): product
             for product in products.products
             if _stays(kernel, products, product, variable)
         }

@@ -187,7 +187,7 @@ TW_INLINE i64 tw_shr(i64 x, i64 n) { return x >> ((u64)n < 64ull ? n : 63); }
 TW_INLINE i32 tw_popcount(i32 x) { return __popc((u32)x); }
 TW_INLINE i64 tw_popcount(i64 x) { return __popcll((u64)x); }
 //@ tw_factor
-// A factor of whole numbers that is made of others. NVRTC (seen in 13.0 and 13.5) makes sums of
+// A factor of whole numbers that is made of others. NVRTC 13 (13.5 for one) makes sums of
 // products of narrow numbers one dot product of bytes or halves, and takes the whole byte for a
 // number that was a part of it with its sign spread: (x << 30) >> 30 is x to it.
 TW_INLINE i32 tw_factor(i32 x) {
