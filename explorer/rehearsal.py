@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from explorer.afforded import output_axes
 from explorer.check import Bounds
-from explorer.expectation import Recipe, error_model, output_axes
+from explorer.expectation import Recipe, error_model
 from explorer.runtime.base import get_runtime
 from explorer.runtime.process import ProcessServer, Worker
 from ir.dtypes import is_float, numpy_dtype

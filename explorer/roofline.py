@@ -18,7 +18,8 @@ from ir.dtypes import DTYPES
 from ir.ops.map import Map
 from ir.peaks import rates_in
 from ir.program import Program
-from ir.rewrite.forms import Rates, forms_of
+from ir.rewrite.forms import forms_of
+from ir.rewrite.work import Rates
 
 ABOVE = 1.005  # of what is possible: a share from which it would be shown as more than 100 %
 PEAK_FLOPS = "peak_flops"  # operations a second

@@ -11,7 +11,8 @@ from dataclasses import replace
 from ir.alternatives import FORM, Alternatives, chosen
 from ir.kernel import Kernel
 from ir.program import Program
-from ir.rewrite.forms import Rates, forms_of
+from ir.rewrite.forms import forms_of
+from ir.rewrite.work import Rates
 from ir.schedule import Schedule
 from ir.space import Space
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from explorer.expectation import HOST, Recipe
+from explorer.afforded import HOST
+from explorer.expectation import Recipe
 from ir import Graph, exp, log, maximum, recur, reduce, relu, sigmoid, tanh
 from ir.inputs import drawn_inputs
 from ir.oracle import answers, evaluate, sampled

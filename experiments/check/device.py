@@ -23,8 +23,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from explorer.afforded import DEVICE
 from explorer.check import Bounds, host, poison, widen
-from explorer.expectation import DEVICE, Expected, Recipe
+from explorer.expectation import Expected, Recipe
 from explorer.runtime.cuda import CudaRuntime, cupy
 from ir import values as kinds
 from ir.draws import Draws

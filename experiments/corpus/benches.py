@@ -21,8 +21,9 @@ import torch
 from peers import Plan, outputs_of
 from peers.plan import TYPES, of_bytes, of_numpy
 
+from explorer.afforded import DEVICE, HOST
 from explorer.check import Bounds, admitted, host, widen
-from explorer.expectation import DEVICE, HOST, Expected
+from explorer.expectation import Expected
 from explorer.recipe import recipe_of
 from explorer.runtime.base import get_runtime
 from explorer.settings import cache_dir

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from explorer.afforded import DEVICE
 from explorer.check import Bounds, Verdict
-from explorer.expectation import DEVICE, Expectation, Expected, Recipe, in_room
+from explorer.expectation import Expectation, Expected, Recipe, in_room
 from explorer.outcome import Status
 from explorer.runtime.base import (
     Array,

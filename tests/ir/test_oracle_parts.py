@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from explorer.afforded import DEVICE, STEPPED, afforded
 from explorer.check import Bounds
-from explorer.expectation import DEVICE, STEPPED, Recipe, _afforded, _answers
+from explorer.expectation import Recipe, _answers
 from explorer.recipe import recipe_of
 from ir import Graph, absolute, argmax, cast, contract, exp, recur, reduce, scatter, tanh
 from ir.inputs import random_inputs
@@ -109,24 +110,24 @@ def test_pieces_hold_no_more_than_they_need() -> None:
 def test_what_goes_step_by_step_is_evaluated_where_steps_are_short() -> None:
     """On the host, of few points; what a device does at once stays there."""
     long = load_operator("delta_rule").build(b=8, t=2048, heads=4, d=64, dtype="bf16")
-    means, picked = _afforded(long, DEVICE, 0, ())
+    means, picked = afforded(long, DEVICE, 0, ())
     assert means is STEPPED
     assert picked["dv"][0] == 0
     assert picked["dv"][-1] == 63
     wide = load_operator("life").build(m=4096, n=4096, steps=16)
-    assert _afforded(wide, DEVICE, 0, ()) == (DEVICE, {})
+    assert afforded(wide, DEVICE, 0, ()) == (DEVICE, {})
     chunks = {"b": 1, "t": 4096, "heads": 32, "d": 128, "chunk": 64, "dtype": "bf16"}
     held = load_operator("gated_delta_net_chunked").build(**chunks)
-    assert _afforded(held, DEVICE, 0, ())[0] is DEVICE
+    assert afforded(held, DEVICE, 0, ())[0] is DEVICE
     squares = load_operator("power_iteration").build(n=8192, steps=20)
-    assert _afforded(squares, DEVICE, 0, ()) == (DEVICE, {})
+    assert afforded(squares, DEVICE, 0, ()) == (DEVICE, {})
     product = load_operator("matmul").build(m=256, n=256, k=256)
-    assert _afforded(product, DEVICE, 0, ()) == (DEVICE, {})
+    assert afforded(product, DEVICE, 0, ()) == (DEVICE, {})
 
 
 def test_a_long_axis_is_sampled_in_order() -> None:
     huge = load_operator("sgd").build(n=1 << 30)
-    _, picked = _afforded(huge, DEVICE, 0, ())
+    _, picked = afforded(huge, DEVICE, 0, ())
     points = picked["i"]
     assert 1 << 20 < len(points) < 1 << 23
     assert (np.diff(points) > 0).all()

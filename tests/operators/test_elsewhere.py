@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from explorer.expectation import DEVICE, Recipe, error_model
+from explorer.afforded import DEVICE
+from explorer.expectation import Recipe, error_model
 from ir.inputs import drawn_inputs
 from ir.oracle import answers, sampled, tried
 from ir.registry import load_operator

@@ -23,8 +23,9 @@ from ir.program import Program
 from ir.rewrite import block_masks
 from ir.rewrite.block_masks import bounded
 from ir.rewrite.domain import live_range, sufficient
-from ir.rewrite.forms import Rates, forms_of
+from ir.rewrite.forms import forms_of
 from ir.rewrite.intervals import Blocks, Intervals
+from ir.rewrite.work import Rates
 from ir.tiles import Tile, apply
 from ir.values import ascending, uniform
 

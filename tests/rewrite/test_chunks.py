@@ -16,7 +16,8 @@ from ir.oracle import evaluate, random_inputs
 from ir.program import Program
 from ir.registry import load_operator
 from ir.rewrite.chunks import CHUNKS, chunked
-from ir.rewrite.forms import Rates, forms_of
+from ir.rewrite.forms import forms_of
+from ir.rewrite.work import Rates
 from ir.values import decay
 
 LONG = 2 * CHUNKS[0]

@@ -11,7 +11,8 @@ from ir.operators.convolution import grouped_conv2d
 from ir.oracle import evaluate
 from ir.program import Program
 from ir.rewrite import diagonal
-from ir.rewrite.forms import Rates, forms_of
+from ir.rewrite.forms import forms_of
+from ir.rewrite.work import Rates
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE

@@ -16,7 +16,8 @@ from ir.inputs import random_inputs
 from ir.oracle import evaluate
 from ir.program import Program
 from ir.rewrite.digits import NAME, digits, is_computed
-from ir.rewrite.forms import Rates, forms_of
+from ir.rewrite.forms import forms_of
+from ir.rewrite.work import Rates
 
 RATES = Rates({"f32": 1e14, "f16": 1e15, "e4m3": 2e15}, 1e13, 1e12)
 

@@ -11,8 +11,9 @@ from ir.ops.reduce import Reduce
 from ir.ops.top import Top
 from ir.oracle import evaluate
 from ir.program import Program
-from ir.rewrite.forms import Rates, forms_of
+from ir.rewrite.forms import forms_of
 from ir.rewrite.keyed import MOST_RANKS, rewritten
+from ir.rewrite.work import Rates
 
 RATES = Rates({"bf16": 9e14}, other=6e13, bytes=4e12)
 NAN, INF = float("nan"), float("inf")

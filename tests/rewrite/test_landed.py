@@ -15,8 +15,9 @@ from ir.inputs import random_inputs
 from ir.ops.scatter import Scatter
 from ir.oracle import evaluate
 from ir.program import Program
-from ir.rewrite.forms import Rates, forms_of
+from ir.rewrite.forms import forms_of
 from ir.rewrite.landed import NAME, rewritten
+from ir.rewrite.work import Rates
 from ir.target import get_backend
 from ir.targets.cuda.rows.hardware import known_hardware
 from tests.emulator.emulate import compiler

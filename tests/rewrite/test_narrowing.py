@@ -16,8 +16,9 @@ from ir.dtypes import from_float, to_float
 from ir.ops.base import Array
 from ir.ops.load import Load
 from ir.oracle import evaluate, random_inputs
-from ir.rewrite.forms import Rates, forms_of, reason_of
+from ir.rewrite.forms import forms_of, reason_of
 from ir.rewrite.narrowing import NAME, PART, bits_of, narrowed, unwidened
+from ir.rewrite.work import Rates
 from ir.target import KnowsMachines, get_backend
 from ir.targets.cuda.build.cut import WGMMA, cut_program
 from ir.targets.cuda.build.roles import find_roles

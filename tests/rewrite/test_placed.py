@@ -12,8 +12,9 @@ from ir.inputs import random_inputs
 from ir.ops.reduce import Reduce
 from ir.oracle import evaluate
 from ir.program import Program
-from ir.rewrite.forms import Rates, forms_of
+from ir.rewrite.forms import forms_of
 from ir.rewrite.placed import rewritten
+from ir.rewrite.work import Rates
 from ir.targets.cuda.build.kernels import kernels_of
 from tests.cuda.run import needs_compiler
 from tests.targets.cuda_cases import HARDWARE

@@ -16,9 +16,10 @@ from ir.ops.scatter import Scatter
 from ir.oracle import evaluate
 from ir.program import Program
 from ir.rewrite.digits import digits
-from ir.rewrite.forms import Rates, forms_of
+from ir.rewrite.forms import forms_of
 from ir.rewrite.narrowing import unwidened
 from ir.rewrite.rereading import NAME, rewritten
+from ir.rewrite.work import Rates
 from ir.values import indices
 
 RATES = Rates({"f32": 1e14, "f16": 1e15}, 1e13, 1e12)

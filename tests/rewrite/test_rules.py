@@ -19,9 +19,10 @@ from ir.ops.reduce import Contract, Reduce
 from ir.oracle import evaluate
 from ir.program import Program
 from ir.rewrite.canonical import canonical
-from ir.rewrite.forms import Rates, applied, forms_of, rewritten
+from ir.rewrite.forms import applied, forms_of, rewritten
 from ir.rewrite.patterns import Pattern, matches, parsed
 from ir.rewrite.rules import RULES, Rule
+from ir.rewrite.work import Rates
 from ir.tiles import Tile, apply
 
 AXES = {"i": 3, "j": 2, "k": 4, "l": 3}

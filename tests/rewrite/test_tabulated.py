@@ -25,8 +25,9 @@ from ir import where as choice
 from ir.inputs import random_inputs
 from ir.ops.map import Map
 from ir.program import Program
-from ir.rewrite.forms import Rates, forms_of
+from ir.rewrite.forms import forms_of
 from ir.rewrite.tabulated import NAME, tabulated
+from ir.rewrite.work import Rates
 from ir.tiles import Tile
 
 RATES = Rates({"bf16": 1e15, "f32": 6e13}, 6e13, 4e12)

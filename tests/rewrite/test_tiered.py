@@ -11,9 +11,10 @@ from ir import Graph, cast, contract, exp, log, reduce, top
 from ir.ops.reduce import Reduce
 from ir.oracle import evaluate
 from ir.program import Program
-from ir.rewrite.forms import Rates, forms_of
+from ir.rewrite.forms import forms_of
 from ir.rewrite.keyed import rewritten as keyed
 from ir.rewrite.tiered import PART, read_again, rewritten
+from ir.rewrite.work import Rates
 from ir.targets.cuda.build.kernels import kernels_of
 from tests.cuda.run import needs_compiler
 from tests.targets.cuda_cases import HARDWARE

@@ -15,8 +15,9 @@ from ir.inputs import random_inputs
 from ir.ops.reduce import Reduce
 from ir.oracle import evaluate
 from ir.program import Program
-from ir.rewrite.forms import Rates, forms_of
+from ir.rewrite.forms import forms_of
 from ir.rewrite.unshifted import NAME, rewritten
+from ir.rewrite.work import Rates
 from ir.tiles import Tile
 from tests.cuda.run import needs_compiler
 from tests.judging import bounds_of

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from explorer.expectation import Means, Recipe, output_axes
+from explorer.afforded import Means, output_axes
+from explorer.expectation import Recipe
 from ir import Graph, absolute, cast, maximum, reduce
 from ir.inputs import random_inputs
 from ir.oracle import evaluate

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from explorer.afforded import HOST, Means, sample_axes
 from explorer.check import TURNS, Bounds, poison, widen
 from explorer.errors import Uncheckable
-from explorer.expectation import HOST, ExpectationMaker, Means, Recipe, sample_axes
+from explorer.expectation import ExpectationMaker, Recipe
 from ir import (
     Graph,
     absolute,

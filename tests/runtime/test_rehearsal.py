@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from explorer import rehearsal
+from explorer.afforded import HOST
 from explorer.check import Bounds
-from explorer.expectation import HOST, Recipe, error_model
+from explorer.expectation import Recipe, error_model
 from explorer.rehearsal import PARTS, Rehearsal, rehearse
 from explorer.runtime import workers
 from explorer.runtime.process import Answer, process_server

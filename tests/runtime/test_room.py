@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from explorer.expectation import DEVICE, Expected, Means, Recipe, in_room
+from explorer.afforded import DEVICE, Means
+from explorer.expectation import Expected, Recipe, in_room
 from explorer.recipe import recipe_of
 from explorer.runtime.base import HasRoom
 from explorer.runtime.cuda import CudaRuntime

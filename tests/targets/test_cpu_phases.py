@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from explorer.expectation import output_axes
+from explorer.afforded import output_axes
 from explorer.runtime.process import Answer, Worker, process_server
 from ir import Graph, cumulative, operator
 from ir.dtypes import numpy_dtype

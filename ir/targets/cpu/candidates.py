@@ -13,7 +13,7 @@ from ir.kernel import Kernel
 from ir.ops.base import TensorSpec
 from ir.phases import Phase, phases_of
 from ir.program import Program
-from ir.rewrite.forms import Rates
+from ir.rewrite.work import Rates
 from ir.routes import as_given, formed, space_of_forms
 from ir.rows import row_axes, stretch, tensors_along
 from ir.schedule import Schedule

@@ -24,7 +24,7 @@ from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
 from ir.errors import UsageError
 from ir.program import Program
-from ir.rewrite.forms import Rates
+from ir.rewrite.work import Rates
 from ir.schedule import Schedule, Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
