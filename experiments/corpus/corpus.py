@@ -187,7 +187,9 @@ def search(given: argparse.Namespace, rows: Rows) -> None:
         ]
         with slots.taken() as processors:
             limit = given.seconds + GRACE
-            row = alone([*words, str(given.seconds)], limit, processors, "no_schedule")
+            kept = re.sub(r"\W+", "_", name) + ".db"
+            store = [str(given.stores / kept)] if given.stores else []
+            row = alone([*words, str(given.seconds), *store], limit, processors, "no_schedule")
         rows.rows.pop(name, None)
         rows.add(name, case | {"searched": True} | row)
 
@@ -262,6 +264,7 @@ def parser() -> argparse.ArgumentParser:
     words.add_argument(
         "--only", nargs="*", default=[], help="operators whose name has such a pattern"
     )
+    words.add_argument("--stores", type=Path, help="a folder for the records of the searches")
     words.add_argument("--most-operations", type=float, default=math.inf, help="of an operator")
     words.add_argument("--most-bytes", type=float, default=math.inf, help="of its operands")
     words.add_argument("--small", action="store_true", help="small extents")

@@ -1,6 +1,6 @@
 """One operator's search, for a process of its own: prints what it found as a line of JSON.
 
-python searching.py NAME ARGUMENTS TARGET SECONDS
+python searching.py NAME ARGUMENTS TARGET SECONDS [STORE]; without a store its records are not kept
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 
 def main() -> None:
-    name, arguments, target, seconds = sys.argv[1:]
+    name, arguments, target, seconds, *kept = sys.argv[1:]
     from explorer.job import tune
     from explorer.recall import DAMNING, open_store
     from ir.errors import TilewrightError
 
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        store = Path(folder) / "records.db"
+        store = Path(kept[0] if kept else folder + "/records.db")
         try:
             found = tune(
                 name, json.loads(arguments), target=target, seconds=float(seconds),
