@@ -86,7 +86,7 @@ def mapped(
                 size = reach(error)
                 least = floors[place] if floors else -math.inf
                 gap = _gap(row, meaning or row.meaning, values, places, size, result.array, least)
-                moved = _moved(gap, error, result.array)
+                moved = Error(gap) if row.steps else _moved(gap, error, result.array)
             found = both(found, moved)
     return found
 

@@ -28,7 +28,8 @@ class ScalarFunction:
 
     A right kernel's result may be off by `ulps` units of roundoff of it, and by `floor` units of
     roundoff of 1 where it is small beside what it is made of; an `exact` one's not at all. Of one
-    that `jumps`, results say nothing of those at operands between theirs.
+    that `jumps`, results say nothing of those at operands between theirs; one that `steps` moves by
+    whole steps if at all.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ScalarFunction:
     typed: bool = False
     exact: bool = False
     jumps: bool = False
+    steps: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -141,10 +143,10 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         ScalarFunction("expm1", 1, np.expm1, 16, "float", ulps=8),
         ScalarFunction("sin", 1, np.sin, 24, "float", ulps=4, floor=1),
         ScalarFunction("cos", 1, np.cos, 24, "float", ulps=4, floor=1),
-        ScalarFunction("floor", 1, _stepwise(np.floor), 1, exact=True),
-        ScalarFunction("ceil", 1, _stepwise(np.ceil), 1, exact=True),
-        ScalarFunction("trunc", 1, _stepwise(np.trunc), 1, exact=True),
-        ScalarFunction("round", 1, _stepwise(np.rint), 1, exact=True),
+        ScalarFunction("floor", 1, _stepwise(np.floor), 1, exact=True, steps=True),
+        ScalarFunction("ceil", 1, _stepwise(np.ceil), 1, exact=True, steps=True),
+        ScalarFunction("trunc", 1, _stepwise(np.trunc), 1, exact=True, steps=True),
+        ScalarFunction("round", 1, _stepwise(np.rint), 1, exact=True, steps=True),
         ScalarFunction("shr", 2, np.right_shift, 1, operands="whole"),
         ScalarFunction("shl", 2, wholes.shl, 1, operands="whole", typed=True, jumps=True),
         ScalarFunction("bitand", 2, np.bitwise_and, 1, operands="bits", jumps=True),
