@@ -367,7 +367,7 @@ class _Phases:
         for position in sorted(used):
             made[position] = self._made(graph, position, made, own)
         for position, spec in new.items():
-            graph.add(Store(spec.name, self.nodes[position].axes), made[position])
+            graph.add(Store(spec.name, self._lying(position)), made[position])
         for store in stores:
             graph.add(self.nodes[store].op, made[self.nodes[store].args[0]])
         self.temps |= {p: replace(spec, role="input") for p, spec in new.items()}
@@ -381,7 +381,20 @@ class _Phases:
         node, name = self.nodes[position], f"v{position}"
         while name in self.program.scope.tensors:
             name = f"kept_{name}"
-        return TensorSpec(name, self.program.scope.shape(node.axes), node.dtype, "output")
+        shape = self.program.scope.shape(self._lying(position))
+        return TensorSpec(name, shape, node.dtype, "output")
+
+    def _lying(self, position: int) -> tuple[str, ...]:
+        """The axes of a value in memory: those of what it is elementwise made of, as they lie
+        there, whatever lacks some of them comes to it first (a mask of two of its axes)."""
+        node = self.nodes[position]
+        while isinstance(node.op, Map | Cast):
+            whole = (self.nodes[arg] for arg in node.args)
+            made = next((one for one in whole if {*one.axes} == {*node.axes}), None)
+            if made is None:
+                break
+            node = made
+        return node.axes
 
     def _cut(self, position: int, own: frozenset[int]) -> bool:
         """Whether a value is loaded in a phase that computes `own`."""
@@ -429,7 +442,7 @@ class _Phases:
     ) -> Tile:
         node = self.nodes[position]
         if self._cut(position, own):
-            index = tuple(Index(((axis, 1),)) for axis in node.axes)
+            index = tuple(Index(((axis, 1),)) for axis in self._lying(position))
             return graph.add(Load(self.temps[position].name, index))
         if self._reads_memory(position, own):
             return self._loaded(graph, node, made)
@@ -439,6 +452,8 @@ class _Phases:
         """A read of what is in memory, as a load."""
         op = node.op
         assert isinstance(op, Read)
+        axes, lying = self.nodes[node.args[0]].axes, self._lying(node.args[0])
         index = tuple(i if i.gather is None else replace(i, gather=i.gather - 1) for i in op.index)
+        index = tuple(index[axes.index(axis)] for axis in lying)
         name = self.temps[node.args[0]].name
         return graph.add(Load(name, index, op.fill), *(made[arg] for arg in node.args[1:]))

@@ -22,12 +22,14 @@ from ir import (
     cast,
     cos,
     evaluate,
+    floor,
     log1p,
     lookup,
     parse,
     philox,
     philox_uniform,
     popcount,
+    reduce,
     sin,
 )
 from ir.dtypes import from_float, numpy_dtype, whole_range
@@ -286,6 +288,18 @@ def test_whole_numbers_are_exact_unless_a_float_decides() -> None:
     truncated = made(lambda a: cast(a * 1.5, "i32") % 4, "f32", extent=2)
     room = reaches(truncated, A=np.array([2.0, 2.5], np.float32))  # 3 may be off by one, 3.75 is 3
     assert room.tolist() == [3, 0]
+
+
+def test_what_may_fall_to_either_side_of_a_step_stays_so() -> None:
+    """Sums whose error is drawn, just beside a step: a floor, and a cast of it, are off by 1."""
+    g = Graph("f")
+    i, j = g.axes(i=100, j=3)
+    near = floor(reduce("sum", g.input("A", (i, j), "f32"), over=j) * 0.7)
+    g.output("Y", cast(near, "i8"), "i8", (i,))
+    large = np.linspace(20, 60, 100, dtype=np.float32)
+    a = np.stack([large, -large - 7, np.full(100, 7 + 1 / 0.7 - 2e-6)], 1).astype(np.float32)
+    program = g.program()
+    assert (reaches(program, A=a) == 1).all()
 
 
 def test_a_table_is_as_uncertain_as_its_index() -> None:

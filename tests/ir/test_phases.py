@@ -22,10 +22,12 @@ from ir import (
     reduce,
     scatter,
     top,
+    where,
 )
 from ir.dtypes import from_float, to_float
 from ir.loops import loops_of
 from ir.ops.fold import Fold
+from ir.ops.load import Load
 from ir.ops.read import Read
 from ir.phases import PLAIN, phases_of
 from tests.ir.programs import streamed
@@ -100,8 +102,19 @@ def unread() -> Program:
     return g.program()
 
 
+def smoothed() -> Program:
+    """Masked scores, the mask's axes the other way round, that are read at other points."""
+    g = Graph("smoothed")
+    b, i, j, d, r = g.axes(b=3, i=6, j=7, d=4, r=3)
+    q, k = g.input("Q", (b, i, d), "f32"), g.input("K", (b, j, d), "f32")
+    s = where(g.iota(j) <= i, contract(q, k, over=d), 0.0)
+    g.output("S", reduce("sum", s.at(i=i - r, j=j + r - 1, fill=0.0), over=r), dims=(b, i, j))
+    return g.program()
+
+
 PROGRAMS = {
     "routed": routed,
+    "smoothed": smoothed,
     "delta": delta,
     "chained": chained,
     "stencil": stencil,
@@ -140,6 +153,19 @@ def test_a_program_without_such_ops_is_its_only_phase() -> None:
     (phase,) = phases_of(program)
     assert phase.program is program
     assert not phase.plain
+
+
+def test_what_is_kept_lies_as_what_it_is_made_of() -> None:
+    """Not as a mask that comes to it first: rows of products are rows in memory."""
+    first, second = phases_of(smoothed())
+    (kept,) = first.program.outputs
+    assert kept.shape == (3, 6, 7)
+    (load,) = [n.op for n in second.program.nodes if isinstance(n.op, Load)]
+    assert [tuple(axis for axis, _ in index.terms) for index in load.index] == [
+        ("b",),
+        ("i", "r"),
+        ("j", "r"),
+    ]
 
 
 def test_states_of_one_fold_share_a_kernel() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ir import Graph, cast, contract, exp, reduce, sigmoid
+from ir.axes import Axis
 from ir.inputs import random_inputs
 from ir.program import Program
 from ir.schedule import Schedule
@@ -13,6 +14,7 @@ from ir.targets.cuda.build.kernels import kernels_of
 from ir.targets.cuda.space.engines import residence_space
 from ir.targets.cuda.space.residences import UNLIKE, residences
 from ir.targets.cuda.space.tensor import TensorKernel
+from ir.tiles import Tile
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
@@ -47,13 +49,42 @@ def test_what_is_no_part_of_the_chain_is_stored_and_the_chain_is_one_kernel() ->
     assert len(chain.roles.products) == 2
 
 
+def factored(n: int = 24, heads: int = 3, rank: int = 2) -> Program:
+    """Attention each of whose rows is a product of its own, of heads and features."""
+    g = Graph("factored")
+    h, i, j, d, e, r = g.axes(h=heads, i=n, j=n, d=16, e=16, r=rank)
+
+    def tensor(name: str, rows: Axis, features: Axis) -> Tile:
+        a, b = (
+            g.input(f"{name}a", (rows, r, h), "bf16"),
+            g.input(f"{name}b", (rows, r, features), "bf16"),
+        )
+        return cast(contract(a, b, over=r), "bf16")
+
+    s = contract(tensor("Q", i, d), tensor("K", j, d), over=d) * 0.25
+    p = exp(s - reduce("max", s, over=j))
+    o = contract(cast(p, "bf16"), tensor("V", j, e), over=j)
+    g.output("O", o / reduce("sum", p, over=j), "bf16", (i, h, e))
+    return g.program()
+
+
+def test_products_of_which_none_is_part_of_the_chain_are_stored() -> None:
+    program = factored(1024, 16, 6)
+    *rows, chain = kernels_of(program, HARDWARE, "wgmma", UNLIKE)
+    assert len(rows) == 3
+    assert isinstance(chain, TensorKernel)
+    assert len(chain.roles.products) == 2
+    space = BACKEND.space(program, HARDWARE)
+    assert UNLIKE in space.decision("residence").domain
+
+
 def test_products_of_the_same_rows_and_columns_stay_in_the_chain() -> None:
     assert UNLIKE not in residences(attention(False, 1024), 132)
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
-def test_it_is_right() -> None:
-    program = attention(True)
+@pytest.mark.parametrize("program", [attention(True), factored()], ids=["bias", "factors"])
+def test_it_is_right(program: Program) -> None:
     inputs = random_inputs(program, np.random.default_rng(0))
     wanted = bounds_of(program, inputs)
     space = residence_space(program, HARDWARE, None, UNLIKE)

@@ -17,6 +17,7 @@ from ir.schedule import Schedule
 from ir.targets.cuda.layouts.access import load_access
 from ir.targets.cuda.layouts.frame import Digit
 from ir.targets.cuda.layouts.windows import Window, alike, spans, windows
+from ir.targets.cuda.space.block import BlockShape
 from tests.emulator.emulate import compiler
 from tests.few import draws
 from tests.judging import bounds_of
@@ -223,3 +224,13 @@ def test_windowed_kernels_mean_their_program(number: int, count: int) -> None:
         schedule = space.schedule(row)
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         assert not problems(program, kernel, inputs, wanted, int(rng.integers(16))), schedule
+
+
+def test_lanes_are_along_the_long_axis_of_a_window() -> None:
+    """Weights that lie along the short one, and were read first, do not matter."""
+    g = Graph("mixed")
+    i, j, s = g.axes(i=64, j=512, s=5)
+    w = g.input("W", (i, s), "f32")
+    x = g.tensor("X", (64, 512), "f32", fill=0)
+    g.output("Y", reduce("sum", w * x[i, j + s - 2], over=s), "f32", (i, j))
+    assert BlockShape(g.program()).lanes == ("j", "s")

@@ -81,7 +81,8 @@ class BlockShape:
 
     @cached_property
     def lanes(self) -> tuple[str, ...]:
-        """Axes along which some tensor is contiguous, the largest tensor first."""
+        """Axes along which some tensor is contiguous, the largest tensor first, of several (those
+        of a window) the longest."""
         found: dict[str, int] = {}
         for node in self.program.nodes:
             if not isinstance(node.op, (Load, Store)):
@@ -92,8 +93,10 @@ class BlockShape:
             last = node.op.axes[-1:] if isinstance(node.op, Store) else tuple(
                 axis for axis, coefficient in node.op.index[-1].terms if coefficient == 1
             )  # fmt: skip
-            for axis in last:
-                found[axis] = max(found.get(axis, 0), prod(spec.shape))
+            for axis in sorted(last, key=lambda axis: -self.program.axes[axis]):
+                if prod(spec.shape) > found.get(axis, 0):
+                    found.pop(axis, None)  # behind those of a tensor as large that were found
+                    found[axis] = prod(spec.shape)
         ranked = sorted(found, key=lambda axis: -found[axis])
         return tuple(ranked) or tuple(self.program.axes)[:1]
 

@@ -58,8 +58,9 @@ LAID = "inputs-laid"
 REPEATED = "repeated-stored"
 """Products that others are made of along axes that they lack, each point of which repeats them."""
 UNLIKE = "unlike-stored"
-"""Products beside those that chains go on from, whose rows and columns are not those of the chain
-(a bias that is a projection of pairs, beside products of queries and keys)."""
+"""Products that factors of others are made of, whose rows and columns are not those of the chain
+(a bias that is a projection of pairs, beside products of queries and keys; queries that are
+products of heads and features)."""
 JOINED = "axes-joined"
 """Nothing more than usually; axes that always go together are one, and what a chain of products has
 too many columns of is in parts that blocks of their own have, as in all but the usual one."""
@@ -238,8 +239,8 @@ def _repeated(program: Program) -> Iterable[int]:
 
 
 def _unlike(program: Program) -> Iterable[int]:
-    """Products that a factor of another is made of beside others, and with which it is no chain:
-    rows of that and what it sums over are not of one factor each."""
+    """Products that a factor of another is made of, and with which it is no chain: rows of that and
+    what it sums over are not of one factor each."""
     for product in _products(program):
         sides = ((product.a, product.rows), (product.b, product.columns))
         for factor, rows in sides:
@@ -249,11 +250,9 @@ def _unlike(program: Program) -> Iterable[int]:
                 if is_for_tensor_cores(program, node)
                 and (source := product_of(program, node)) is not None
             )
-            apart: dict[bool, list[int]] = {True: [], False: []}
-            for source in sources:
-                apart[_chains(source, rows, product.over)].append(source.position)
-            if apart[True]:
-                yield from apart[False]
+            yield from (
+                source.position for source in sources if not _chains(source, rows, product.over)
+            )
 
 
 def _chains(source: Product, rows: Iterable[str], over: Iterable[str]) -> bool:
