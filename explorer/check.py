@@ -36,6 +36,7 @@ TURNS = 3  # patterns of poison, one for each check of a kernel
 _ERROR_SAMPLE = 1 << 14
 _ODD = 3.0  # standard deviations of an element's error that an interval has to either side
 _UNLIKELY = 4.0  # standard deviations of a mean error
+_COARSE = 0.125  # part of itself that an element may be off and still be a rounded number
 LEANING = 0.004  # part of itself by which an output of right roundings may lean to one side
 _HAIR = 1 + 2.0**-20  # ends of intervals are kept in f32
 
@@ -156,9 +157,12 @@ class Bounds:
             weight = np.square(want).sum()
             lean = ((have - stored) * want).sum() / weight
             chance = np.sqrt(np.square(odd * want).sum()) / weight
-        if not abs(lean) > self.leaning + _UNLIKELY * chance:
+            coarse = room > _COARSE * np.abs(want)  # which may all fall to one side of a step
+            allowed = self.leaning + (np.abs(want) * room)[coarse].sum() / weight
+        most = allowed + _UNLIKELY * chance
+        if not abs(lean) > most:
             return ""
-        side, most = "large" if lean > 0 else "small", self.leaning + _UNLIKELY * chance
+        side = "large" if lean > 0 else "small"
         return f"elements are {abs(lean):.2%} too {side} in the mean; {most:.2%} may be by chance"
 
     def _sampled(self, flat: Array, step: int) -> tuple[Array, Array, Array, Array]:

@@ -71,9 +71,10 @@ def mapped(
     """
     row, axes = scalar_function(function), result.axes
     values = [arg.aligned(axes) for arg in args]
-    alike = [[p for p, a in enumerate(args) if a.array is arg.array] for arg in args]
+    alike = [[p for p, a in enumerate(args) if _same(a, arg)] for arg in args]
     with np.errstate(all="ignore"):
         found = _own(row, values, result.array, dtype, model)
+        beside = _beside(row, args, values, axes)
         for place, arg in enumerate(args):
             error = arg.error_over(axes)
             if error is None or place != alike[place][0]:
@@ -83,12 +84,34 @@ def mapped(
             places = alike[place]
             moved = _scaled(row, values, places, error, result.array)
             if moved is None:
-                size = reach(error)
+                size = beside if row.compares else reach(error)
                 least = floors[place] if floors else -math.inf
                 gap = _gap(row, meaning or row.meaning, values, places, size, result.array, least)
+                if row.result == "select" and not place:
+                    gap = gap + np.where(size > 0, beside, 0.0)
                 moved = Error(gap) if row.steps else _moved(gap, error, result.array)
             found = both(found, moved)
     return found
+
+
+def _beside(
+    row: ScalarFunction, args: Sequence[TileArray], values: Sequence[Array], axes: tuple[str, ...]
+) -> Amount:
+    """What moves a result together with an operand, when that alone may not: what a comparison's
+    operands are off in all, and what the one is off that a choice has not taken."""
+    if not (row.compares or row.result == "select"):
+        return 0.0
+    errors = [arg.error_over(axes) for arg in args]
+    reaches = [0.0 if error is None else reach(error) for error in errors]
+    if row.compares:
+        return sum(reaches)
+    return np.where(values[0], reaches[2], reaches[1])
+
+
+def _same(one: TileArray, other: TileArray) -> bool:
+    """Whether two operands are one value: what was rounded on the way has the array of what was
+    not, and is another."""
+    return one.array is other.array and one.error is other.error
 
 
 def settled(function: str, args: Sequence[TileArray], result: TileArray) -> tuple[TileArray, Any]:

@@ -50,6 +50,11 @@ class ScalarFunction:
         """Whether it is a function of whole numbers, none of floats."""
         return self.operands not in ("", "bool")
 
+    @property
+    def compares(self) -> bool:
+        """Whether it says how two numbers stand to each other."""
+        return self.result == "bool" and self.operands != "bool"
+
     def operand(self, types: Sequence[str]) -> str:
         """The dtype in which it computes with operands of `types`."""
         if self.operands not in ("", "bits", "whole"):

@@ -22,7 +22,9 @@ from ir import (
     cast,
     cos,
     evaluate,
+    exp,
     floor,
+    log,
     log1p,
     lookup,
     parse,
@@ -31,6 +33,7 @@ from ir import (
     popcount,
     reduce,
     sin,
+    where,
 )
 from ir.dtypes import from_float, numpy_dtype, whole_range
 from ir.oracle import answers
@@ -300,6 +303,31 @@ def test_what_may_fall_to_either_side_of_a_step_stays_so() -> None:
     a = np.stack([large, -large - 7, np.full(100, 7 + 1 / 0.7 - 2e-6)], 1).astype(np.float32)
     program = g.program()
     assert (reaches(program, A=a) == 1).all()
+
+
+def test_what_two_uncertain_numbers_decide() -> None:
+    """Both off by 0.3 may change places at 1 and 1.5, which neither can alone."""
+    near = made(lambda a, b: where(exp(a) < exp(b), 1, 0), "f32", "f32", extent=2)
+    unit = 2.0**-24
+    a = np.array([0.0, 0.0], np.float32)
+    b = np.array([8 * unit, 2**10 * unit], np.float32)
+    assert reaches(near, A=a, B=b).tolist() == [1, 0]
+
+
+def test_a_choice_may_be_of_what_is_off_itself() -> None:
+    """Chosen either way, and off by what the other one is."""
+    x = np.array([1.0], np.float32)
+    program = made(lambda a: where(exp(log(a)) < a, 2.0, sin(a * 1e5)), "f32", extent=1)
+    found = answers(program, {"A": x}, error_model(program))["Y"]
+    off = reaches(made(lambda a: sin(a * 1e5), "f32", extent=1), A=x)[0]
+    assert off > 1e-3
+    assert found.reach[0] > (abs(2 - np.sin(1e5)) + off) * (1 - 1e-6)
+
+
+def test_what_was_rounded_on_the_way_is_another_number() -> None:
+    """A kernel may round it or not: it may be less than what it was made of."""
+    program = made(lambda a: where(cast(cast(a, "f16"), "f32") < a, 1, 0), "f32", extent=1)
+    assert reaches(program, A=np.array([0.1], np.float32)).tolist() == [1]
 
 
 def test_a_table_is_as_uncertain_as_its_index() -> None:

@@ -281,3 +281,11 @@ def test_a_mean_is_compared_as_the_type_holds_it() -> None:
     bounds = Bounds.around(Answer(exact, np.abs(exact).astype(np.float32) / 40), "e4m3")
     assert bounds.judge(from_float(exact, "e4m3")).right
     assert "too large in the mean" in bounds.judge(from_float(exact * 1.015, "e4m3")).detail
+
+
+def test_what_falls_to_either_side_of_a_step_may_fall_to_one() -> None:
+    """Fours that are threes or fours, most of an output: no kernel that has fours leans."""
+    exact = np.full(2000, 3.0)
+    bounds = Bounds.around(Answer(exact, np.full(2000, 1.0, np.float32)), "f32")
+    assert bounds.judge(np.full(2000, 4.0, np.float32)).right
+    assert not bounds.judge(np.full(2000, 7.5, np.float32)).right

@@ -251,11 +251,15 @@ class Evaluator:
     def prepared(
         self, roots: Iterable[int], points: Iterable[tuple[int, int]], axis: str
     ) -> Iterator[None]:
-        """Make what the exponents of `roots` have in common along `axis`, before a loop over it."""
+        """Make what the exponents of `roots` have in common along `axis`, before a loop over it;
+        what varies along loops inside that one is made there."""
         before, self.lines = self.lines, dict(self.lines)
         here = list(points)
         for x, scale, less in self._differences(roots):
-            if axis in self.program.nodes[less].axes or axis not in self.program.nodes[x].axes:
+            shared = self.program.nodes[less].axes
+            if axis in shared or axis not in self.program.nodes[x].axes:
+                continue
+            if not {*shared} <= self.site.keys():
                 continue
             for i, j in here:
                 line = self._line(less, scale, i, j)

@@ -325,6 +325,8 @@ def _walked_along(product: Product, folded: tuple[str, ...]) -> Product:
         tuple(axis for axis in axes if axis not in folded)
         for axes in (product.rows, product.columns, product.batch)
     )
+    if folded and not (rows and columns):
+        raise Refusal("rows", f"nothing but {', '.join(folded)} is on one side of a product")
     over = (*folded, *product.over)
     return replace(product, over=over, rows=rows, columns=columns, batch=batch)
 

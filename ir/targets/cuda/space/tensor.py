@@ -74,7 +74,7 @@ class TensorKernel(TensorStreams):
         self.program, self.mark, self.hardware = program, mark, hardware
         self.check_card()
         self.roles = find_roles(program, False, self.computes)
-        self.splits = self.roles.handed is None
+        self.splits = self.splits and self.roles.handed is None
         self.swapped = self._swapped()
         joint = self.roles.walked if self.roles.inner else ()
         self.streamed = walked(program, frozenset(self.roles.walked), joint)

@@ -1,0 +1,182 @@
+"""Programs drawn at random: products, reductions, scans, shifts, choices, roundings in chains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ir import (
+    Graph,
+    Program,
+    Tile,
+    absolute,
+    argmax,
+    cast,
+    ceil,
+    contract,
+    cumulative,
+    exp,
+    floor,
+    indices,
+    maximum,
+    minimum,
+    reduce,
+    rsqrt,
+    sigmoid,
+    tanh,
+    trunc,
+    where,
+)
+from ir.axes import Axis
+from ir.errors import ProgramError
+
+EXTENTS = {
+    "i": (3, 5, 8, 24, 33, 40, 64),
+    "j": (16, 32, 48, 64),
+    "k": (16, 32, 64),
+    "b": (1, 2, 3),
+}
+FIRST = ("bik", "bjk", "ij", "bij", "jk", "i", "j", "bj")  # axes of inputs
+FLOATS = ("bf16", "f16", "f32")
+
+
+class Drawn:
+    """A program as it grows: the values that there are, and what may be made of them."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.g = Graph(f"drawn_{seed}")
+        self.extents = {name: self.one(EXTENTS[name]) for name in EXTENTS}
+        self.axes: dict[str, Axis] = dict(zip(EXTENTS, self.g.axes(**self.extents), strict=True))
+        self.count = 0
+        self.values = [self.input(self.one(FIRST)) for _ in range(self.rng.integers(2, 5))]
+
+    def one(self, choices: tuple) -> object:  # type: ignore[type-arg]
+        return choices[int(self.rng.integers(len(choices)))]
+
+    def input(self, axes: str, dtypes: tuple[str, ...] = FLOATS) -> Tile:
+        self.count += 1
+        dims = tuple(self.axes[name] for name in axes)
+        return self.g.input(f"X{self.count}", dims, self.one(dtypes))
+
+    def value(self) -> Tile:
+        """Any, in f32."""
+        return cast(self.one(tuple(self.values)), "f32")
+
+    def axis(self, of: Tile, among: str = "ijkb") -> Axis:
+        found = tuple(name for name in of.axes if name in among)
+        if not found:
+            raise ProgramError("no such axis")
+        return self.axes[self.one(found)]
+
+    # -- what a value is made of others by
+
+    def product(self) -> Tile:
+        some = tuple(v for v in self.values if "k" in v.axes)
+        if not some:
+            raise ProgramError("nothing to sum")
+        x = self.one(some)
+        rest = next((name for name in "ij" if name not in x.axes), "j")
+        y = self.input(self.one((f"{rest}k", f"b{rest}k")), ("bf16", "f16"))
+        dtype = self.one(FLOATS)
+        return contract(cast(x, dtype), cast(y, dtype), over=self.axes["k"])
+
+    def reduced(self) -> Tile:
+        x = self.value()
+        return reduce(self.one(("sum", "max", "min")), x, over=self.axis(x))
+
+    def elementwise(self) -> Tile:
+        x, y = self.value(), self.value()
+        made: tuple[Callable[[], Tile], ...] = (
+            lambda: x + y, lambda: x * y, lambda: sigmoid(x), lambda: exp(minimum(x, 2.0)),
+            lambda: tanh(x), lambda: maximum(x, y), lambda: x / (absolute(y) + 1.0),
+            lambda: where(x < y, x, y * 0.5), lambda: where(x > 0.5, x, -0.25 * x),
+        )  # fmt: skip
+        return self.one(made)()
+
+    def masked(self) -> Tile:
+        x, (i, j) = self.value(), (self.g.iota(self.axes[name]) for name in "ij")
+        if not {"i", "j"} <= {*x.axes}:
+            raise ProgramError("no matrix")
+        return where(self.one((j <= i, j - i < 3, j % 3 != 1, i * 2 >= j)), x, 0.0)
+
+    def moved(self) -> Tile:
+        x = self.value()
+        axis = self.axis(x, "ij")
+        return x.at(**{axis.name: axis + int(self.rng.integers(-3, 4))}, fill=0)
+
+    def gathered(self) -> Tile:
+        x = self.value()
+        axis = self.axis(x, "ij")
+        self.count += 1
+        extent = self.extents[axis.name]
+        places = self.g.input(f"P{self.count}", (axis,), "i32", values=indices(extent))
+        return x.at(**{axis.name: places})
+
+    def scanned(self) -> Tile:
+        x = self.value()
+        axis = self.axis(x)
+        return cumulative("sum", x, axis) * (1 / self.extents[axis.name])
+
+    def quantised(self) -> Tile:
+        scale = self.one((3.0, 10.0, 25.0))
+        code = maximum(minimum(floor(self.value() * scale + 0.5), 127.0), -127.0)
+        return cast(cast(code, "i8"), "f32") * (1 / scale)
+
+    def stepped(self) -> Tile:
+        return self.one((floor, ceil, trunc))(self.value() * self.one((1.0, 4.0)))
+
+    def normal(self) -> Tile:
+        x = self.value()
+        axis = self.axis(x)
+        mean = reduce("sum", x * x, over=axis) * (1 / self.extents[axis.name])
+        return x * rsqrt(mean + 1e-3)
+
+    def shares(self) -> Tile:
+        x = self.value()
+        axis = self.axis(x)
+        e = exp(x - reduce("max", x, over=axis))
+        return e / reduce("sum", e, over=axis)
+
+    def bits(self) -> Tile:
+        code = self.input(self.one(("jk", "ik")), ("u8",))
+        part = (code >> int(self.rng.integers(6))) & self.one((1, 3, 7, 15))
+        return cast(part, "f32") - self.one((0.0, 1.0, 4.0))
+
+    def narrowed(self) -> Tile:
+        return cast(self.one(tuple(self.values)), self.one(("bf16", "f16")))
+
+    def place(self) -> None:
+        x = self.value()
+        self.count += 1
+        self.g.output(f"A{self.count}", argmax(x, self.axis(x)), "i32")
+
+
+WAYS = (
+    Drawn.product, Drawn.product, Drawn.reduced, Drawn.elementwise, Drawn.elementwise,
+    Drawn.masked, Drawn.moved, Drawn.gathered, Drawn.scanned, Drawn.quantised, Drawn.stepped,
+    Drawn.normal, Drawn.shares, Drawn.bits, Drawn.narrowed, Drawn.place,
+)  # fmt: skip
+
+
+def drawn(seed: int) -> Program | None:
+    """The program of a seed; None where nothing came of it."""
+    own = Drawn(seed)
+    for _ in range(own.rng.integers(3, 9)):
+        try:
+            made = own.one(WAYS)(own)
+        except ProgramError:
+            continue
+        if made is not None:
+            own.values.append(made)
+    wanted = int(own.rng.integers(1, 4))
+    for number, value in enumerate(own.values[: -1 - wanted : -1]):
+        try:
+            own.g.output(f"Y{number}", value, own.one(("f32", "f32", "bf16")))
+        except ProgramError:  # an input as it is, a value twice
+            continue
+    try:
+        return own.g.program()
+    except ProgramError:
+        return None
