@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from ir import (
 from ir.axes import Axis
 from ir.errors import ProgramError
 
+T = TypeVar("T")
 EXTENTS = {
     "i": (3, 5, 8, 24, 33, 40, 64),
     "j": (16, 32, 48, 64),
@@ -52,7 +54,7 @@ class Drawn:
         self.count = 0
         self.values = [self.input(self.one(FIRST)) for _ in range(self.rng.integers(2, 5))]
 
-    def one(self, choices: tuple) -> object:  # type: ignore[type-arg]
+    def one(self, choices: Sequence[T]) -> T:
         return choices[int(self.rng.integers(len(choices)))]
 
     def input(self, axes: str, dtypes: tuple[str, ...] = FLOATS) -> Tile:
@@ -104,7 +106,7 @@ class Drawn:
     def moved(self) -> Tile:
         x = self.value()
         axis = self.axis(x, "ij")
-        return x.at(**{axis.name: axis + int(self.rng.integers(-3, 4))}, fill=0)
+        return x.at({axis: axis + int(self.rng.integers(-3, 4))}, fill=0)
 
     def gathered(self) -> Tile:
         x = self.value()
@@ -112,7 +114,7 @@ class Drawn:
         self.count += 1
         extent = self.extents[axis.name]
         places = self.g.input(f"P{self.count}", (axis,), "i32", values=indices(extent))
-        return x.at(**{axis.name: places})
+        return x.at({axis: places})
 
     def scanned(self) -> Tile:
         x = self.value()
