@@ -9,7 +9,7 @@ import pytest
 
 from explorer.errors import Uncheckable
 from explorer.measure import Measurer
-from ir import Graph, ceil, contract, cumulative, exp, reduce
+from ir import Graph, cast, ceil, contract, cumulative, exp, reduce
 from ir.inputs import random_inputs
 from ir.program import Program
 from ir.target import get_backend
@@ -100,3 +100,16 @@ def test_seeds_of_chains_are_of_their_own_space() -> None:
     g.output("Z", ceil(z * 4.0), "f32", (i, j))
     g.output("L", reduce("min", z, over=j), "f32", (i,))
     emulated(g.program(), 1)
+
+
+def test_an_operand_of_which_another_one_is_computed() -> None:
+    """One copy of it lies as instructions read it, the other as threads do."""
+    g = Graph("both")
+    b, i, j, k = g.axes(b=2, i=64, j=64, k=64)
+    x = g.input("X", (b, i, k), "bf16")
+    shares = exp(cast(x, "f32") - reduce("max", cast(x, "f32"), over=b))
+    shares = cast(shares / reduce("sum", shares, over=b), "bf16")
+    for number, factor in enumerate((x, shares)):
+        other = g.input(f"Y{number}", (b, j, k), "bf16")
+        g.output(f"Z{number}", contract(factor, other, over=k), "f32", (b, i, j))
+    emulated(g.program(), 0)

@@ -139,8 +139,12 @@ def _check_sums(roles: Roles) -> None:
 
 
 def _check_copies(roles: Roles) -> None:
-    """Refusal where TMA cannot copy what computed operands and those beside them are made of."""
+    """Refusal where TMA cannot copy what computed operands and those beside them are made of, or
+    would have to copy it in two ways."""
     program = roles.program
+    plain = {x for p in roles.outer for x in (p.a, p.b)} - roles.computed
+    if roles.computed and plain & {*roles.raw}:
+        raise Refusal("operand", "what an operand is computed of is an operand itself")
     for position in sorted(roles.computed):
         for load in large_loads(program, position):
             if load not in roles.raw:
