@@ -89,6 +89,11 @@ class Form:
         return any(step.rule == placed.NAME for step in self.steps)
 
     @property
+    def tabulated(self) -> bool:
+        """Whether it has tables, which spare what the work of others does not count."""
+        return any(step.rule == tabulated.NAME for step in self.steps)
+
+    @property
     def kind(self) -> str:
         """That step without its size."""
         return NAME if self.family else ""
@@ -187,12 +192,16 @@ class _Search:
         for form in {one.key: one for one in (self.written, *best)}.values():
             found = tabulated.tabulated(form.program)
             if found is not None:
-                seconds = max(0.0, form.work.seconds - found.spared / self.rates.other)
-                work = Work(seconds, form.work.operands)
+                work = Work(self._spared(form, found.spared), form.work.operands)
                 steps = (*form.steps, Step(tabulated.NAME, found.node))
                 key = canonical(found.program)
                 new = Form(found.program, key, work, steps, form.cancels, form.judged)
                 self.known.setdefault(key, new)
+
+    def _spared(self, form: Form, operations: int) -> float:
+        """Seconds of a form without so many operations, most of which its work does not count."""
+        seconds, less = form.work.seconds, operations / self.rates.other
+        return seconds - less if less < seconds / 2 else seconds * seconds / (seconds + 2 * less)
 
     def _together(self) -> None:
         """Add the program as written with batches of small products taken together."""
@@ -243,17 +252,20 @@ class _Search:
     def _refused(self, form: Form, offered: list[Form]) -> str:
         """Why a form is not offered beside those that are; empty if it is."""
         here, written = form.work, self.written.work
-        alike = [other for other in self.known.values() if other.waits <= form.waits]
+        alike = [
+            other for other in self.known.values()
+            if other.waits <= form.waits and (form.tabulated or not other.tabulated)
+        ]  # fmt: skip
         best = min(other.work.seconds for other in alike)
         others = [other for other in offered[1:] if other.family == form.family]
         if here.seconds > 1 / LESS * best and not (form.family and not others):
             return f"{here.seconds / best:.2f} times the least work"
-        share = SPARED if form.steps[-1].rule == tabulated.NAME else LESS
+        share = SPARED if form.tabulated else LESS
         less = here.seconds < share * written.seconds
         fewer = here.seconds < ALIKE * written.seconds and here.operands < written.operands
         if not less and not fewer:
             return f"{here.seconds / written.seconds:.2f} times the work as written"
-        others = [other for other in others if other.waits == form.waits]
+        others = [o for o in others if o.waits == form.waits and o.tabulated == form.tabulated]
         better = [other for other in others if _as_good(other.work, here)]
         if better:
             return f"no less work than {better[0].name}"

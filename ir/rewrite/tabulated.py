@@ -1,4 +1,4 @@
-"""Functions of a distance, computed once for each distance.
+"""Functions of a distance, computed once for each distance; and of coordinates, once for each.
 
 A bias by the logarithm of the distance of two rows, a decay, a table by clipped distances: what is
 made of two coordinates by their difference alone is the same all along a diagonal. It has a value
@@ -10,6 +10,10 @@ That is so where a value stays as it is when both coordinates go on by one. How 
 is followed from node to node: coordinates by one, what is added or subtracted by as much, and what
 else there is only if nothing that it is made of changes. Whatever does not vary along either
 coordinate may be part of it (the head whose table it is).
+
+What else is made of coordinates alone (the cosines of a transform of blocks, a rotation by place
+that all heads share, the weights of a window) has few values where those are read at many more
+points: it is kept in memory, and read there.
 """
 
 from __future__ import annotations
@@ -28,15 +32,17 @@ from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.read import Read
 from ir.program import Node, Program
 from ir.rewrite.graft import copy_node, graft
+from ir.scalar import scalar_function
 from ir.tiles import Tile
 
 NAME = "tabulated"
-WHY = "a function of the difference of two coordinates has as many values as there are differences"
+WHY = "functions of coordinates, or of a difference of them, have fewer values than readers"
 ROUNDING = "none: each value is computed as it was, once"
 _COSTLY = 8  # operations that a function of its own, or reading at a computed place, counts as
 _WORTH = 16  # operations of a value from which it is worth a table
 _TABLES = 4
-_LESS = 16  # times as many pairs as differences at least
+_LESS = 16  # times as many pairs as differences at least, and readers as values
+_LARGEST = 1 << 22  # values of a table
 _CHEAP = frozenset(
     {"add", "sub", "mul", "neg", "min", "max", "abs", "where", "and", "or", "not", "lt", "le",
      "gt", "ge", "eq", "ne", "shl", "shr", "bitand", "bitor", "xor"}
@@ -84,6 +90,40 @@ def _made(program: Program) -> Iterator[Found]:
             other = _with_table(program, pair, position)
             operations = _operations(program, pair, position)
             yield Found(other, position, operations * _points(program, position))
+    for position, operations in _of_coordinates(program):
+        with suppress(ProgramError):
+            other = _kept(program, position)
+            yield Found(other, position, operations * _points(program, position))
+
+
+def _of_coordinates(program: Program) -> Iterator[tuple[int, int]]:
+    """Costly values that are made of coordinates alone, and read at many more points, whole ones
+    first; with their operations."""
+    costs: dict[int, int] = {}
+    for position, node in enumerate(program.nodes):
+        if isinstance(node.op, Iota | Constant):
+            costs[position] = 0
+        elif isinstance(node.op, Map | Cast) and all(arg in costs for arg in node.args):
+            own = scalar_function(node.op.function).flops if isinstance(node.op, Map) else 0
+            costs[position] = own + sum(costs[arg] for arg in {*node.args})
+    for position in reversed(costs):
+        node = program.nodes[position]
+        values = volume(program.scope, node.axes)
+        if not isinstance(node.op, Map) or not is_float(node.dtype) or costs[position] < _WORTH:
+            continue
+        if values <= _LARGEST and _points(program, position) >= _LESS * values:
+            yield position, costs[position]
+
+
+def _kept(program: Program, position: int) -> Program:
+    """The program with a value read at its own points, which therefore lies in memory."""
+    graph, made = graft(program), list[Tile]()
+    for place, node in enumerate(program.nodes):
+        tile = copy_node(graph, program, place, [made[arg] for arg in node.args])
+        if place == position:
+            tile = graph.add(Read(tuple(Index(((axis, 1),)) for axis in tile.axes)), tile)
+        made.append(tile)
+    return graph.program()
 
 
 def _points(program: Program, position: int) -> int:

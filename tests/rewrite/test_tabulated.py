@@ -24,6 +24,7 @@ from ir import (
 from ir import where as choice
 from ir.inputs import random_inputs
 from ir.ops.map import Map
+from ir.ops.read import Read
 from ir.program import Program
 from ir.rewrite.forms import forms_of
 from ir.rewrite.tabulated import NAME, tabulated
@@ -117,3 +118,44 @@ def test_few_pairs_have_no_table() -> None:
 def test_it_is_offered_where_points_would_compute_it_again() -> None:
     offered = forms_of(scored(decay, 512, 512), RATES).offered
     assert any(form.steps and form.steps[-1].rule == NAME for form in offered)
+
+
+def transformed(blocks: int = 40, window: int = 0) -> Program:
+    """Blocks of a signal times a window, transformed by cosines of both coordinates."""
+    g = Graph("transformed")
+    b, n, k = g.axes(b=blocks, n=8, k=8)
+    x = g.input("X", (b, n), "f32")
+    if window:
+        x = x * (0.5 - 0.5 * cos(g.iota(n) * (2 * np.pi / window)))
+    turns = cos((2 * g.iota(n) + 1) * g.iota(k) * (np.pi / 16)) * choice(g.iota(k) == 0, 0.5, 1.0)
+    g.output("Y", reduce("sum", x * turns, over=n), "f32", (b, k))
+    return g.program()
+
+
+@pytest.mark.parametrize(("window", "tables"), [(0, 1), (8, 2)])
+def test_functions_of_coordinates_are_kept_where_many_read_them(window: int, tables: int) -> None:
+    program = transformed(window=window)
+    found = tabulated(program)
+    assert found is not None
+    reads = [n for n in found.program.nodes if isinstance(n.op, Read)]
+    assert [{*node.axes} for node in reads] == [{"n"}, {"n", "k"}][2 - tables :]
+    inputs = random_inputs(program, np.random.default_rng(0))
+    expected, made = evaluate(program, inputs)["Y"], evaluate(found.program, inputs)["Y"]
+    assert np.array_equal(made, expected)
+    assert tabulated(found.program) is None
+
+
+def test_functions_of_coordinates_that_few_read_are_not() -> None:
+    assert tabulated(transformed(blocks=8)) is None
+
+
+def test_tables_leave_other_forms_offered() -> None:
+    """Their work is less by what that of others does not count."""
+    g = Graph("filters")
+    t, n, f, m = g.axes(t=4096, n=512, f=512, m=512)
+    x, v, w = g.input("X", (t, n), "f32"), g.input("V", (n, f), "f32"), g.input("W", (f, m), "f32")
+    turned = x * cos(g.iota(n) * 0.1) * exp(-0.01 * cast(g.iota(n), "f32"))
+    g.output("Y", contract(turned, contract(v, w, over=f), over=n), "f32", (t, m))
+    offered = forms_of(g.program(), RATES).offered
+    assert any(form.tabulated for form in offered)
+    assert any(form.steps and not form.tabulated for form in offered)
