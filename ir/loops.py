@@ -133,11 +133,14 @@ def _states(program: Program) -> dict[int, int]:
     return found
 
 
-def _cut(program: Program, states: set[int], axis: str) -> tuple[set[int], set[int]]:
-    """What is made of states at their own point of the axis, and what needs more than that."""
+def _cut(
+    program: Program, states: set[int], axis: str, apart: frozenset[int] = frozenset()
+) -> tuple[set[int], set[int]]:
+    """What is made of states at their own point of the axis, and what needs more than that, or is
+    `apart`."""
     inside, behind = set(states), set[int]()
     for position, node in enumerate(program.nodes):
-        if not behind.isdisjoint(node.args):
+        if position in apart or not behind.isdisjoint(node.args):
             behind.add(position)
         elif not inside.isdisjoint(node.args):
             (inside if _keeps(program, node, axis) else behind).add(position)
@@ -145,8 +148,13 @@ def _cut(program: Program, states: set[int], axis: str) -> tuple[set[int], set[i
 
 
 def _checked(program: Program, loop: Carried) -> Carried:
-    """A loop without what needs all of its steps; raises ProgramError if one of these does."""
-    inside, behind = _cut(program, {before for before, _ in loop.states}, loop.axis)
+    """A loop without what needs all of its steps, or is ordered or sent of what its steps come to
+    and no step needs; raises ProgramError if a step needs all of them."""
+    states = {before for before, _ in loop.states}
+    loop = replace(loop, inside=frozenset(_cut(program, states, loop.axis)[0]))
+    own = (p for p in loop.inside if isinstance(program.nodes[p].op, Top | Scatter))
+    apart = frozenset(own) - _needed(program, loop)
+    inside, behind = _cut(program, states, loop.axis, apart)
     for _, after in loop.states:
         if program.nodes[after].args[1] in behind:
             raise ProgramError(

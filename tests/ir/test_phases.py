@@ -112,7 +112,21 @@ def smoothed() -> Program:
     return g.program()
 
 
+def ranked() -> Program:
+    """The largest of what a state is at each step, and where elements are sent by it."""
+    g = Graph("ranked")
+    t, c, k, e = g.axes(t=5, c=6, k=2, e=6)
+    state = g.state(t, (c,))
+    after = state * 0.5 + g.input("X", (t, c), "f32")
+    values, places = top(after, c, k)
+    g.output("V", values * 2.0, dims=(t, k))
+    g.output("N", scatter("sum", cast(values * 0.0 + 1.0, "i32"), {e: places}))
+    g.output("S", recur(state, after))
+    return g.program()
+
+
 PROGRAMS = {
+    "ranked": ranked,
     "routed": routed,
     "smoothed": smoothed,
     "delta": delta,

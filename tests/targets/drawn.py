@@ -22,10 +22,13 @@ from ir import (
     indices,
     maximum,
     minimum,
+    recur,
     reduce,
     rsqrt,
+    scatter,
     sigmoid,
     tanh,
+    top,
     trunc,
     where,
 )
@@ -149,6 +152,70 @@ class Drawn:
     def narrowed(self) -> Tile:
         return cast(self.one(tuple(self.values)), self.one(("bf16", "f16")))
 
+    def window(self) -> Tile:
+        """A sum or an extreme over neighbours of a tensor with edges, or beyond them."""
+        self.count += 1
+        name = self.one(("i", "j"))
+        (taps,) = self.g.axes(**{f"r{self.count}": self.one((2, 3, 5))})
+        inside = bool(self.rng.integers(2))
+        extent = self.extents[name] + (taps.extent - 1 if inside else 0)
+        tensor = self.g.tensor(
+            f"X{self.count}",
+            (extent, self.extents["k"]),
+            self.one(FLOATS),
+            fill=None if inside else 0,
+        )
+        read = tensor[self.axes[name] + taps - (0 if inside else 1), self.axes["k"]]
+        return reduce(self.one(("sum", "max")), cast(read, "f32"), over=taps)
+
+    def flat(self) -> Tile:
+        """Two axes that lie end to end in one dimension."""
+        self.count += 1
+        first, last = self.one((("i", "k"), ("j", "k"), ("b", "j")))
+        extents = self.extents[first], self.extents[last]
+        tensor = self.g.tensor(f"X{self.count}", (extents[0] * extents[1],), self.one(FLOATS))
+        return tensor[self.axes[first] * extents[1] + self.axes[last]]
+
+    def steps(self) -> Tile:
+        """A state that goes along an axis: what it was before, or comes to."""
+        x = self.value()
+        time = self.axis(x, "ij")
+        rest = tuple(self.axes[name] for name in x.axes if name != time.name)
+        state = self.g.state(time, rest)
+        made: tuple[Callable[[], Tile], ...] = (
+            lambda: 0.5 * state + x, lambda: tanh(0.5 * state + x), lambda: maximum(0.9 * state, x),
+            lambda: where(x > 0.0, state + 0.1 * x, 0.5 * state),
+        )  # fmt: skip
+        new = self.one(made)()
+        last = recur(state, new)
+        return self.one((new, last))
+
+    def sent(self) -> Tile:
+        x = self.value()
+        axis = self.axis(x, "ij")
+        self.count += 1
+        into = self.axes[self.one(("i", "j"))]
+        if into.name in x.axes and into.name != axis.name:
+            raise ProgramError("it has that axis")
+        dims = (axis,)
+        places = self.g.input(f"P{self.count}", dims, "i32", values=indices(into.extent))
+        if into.name == axis.name:
+            raise ProgramError("the same axis")
+        return scatter("sum", x, {into: places})
+
+    def largest(self) -> Tile:
+        x = self.value()
+        axis = self.axis(x)
+        self.count += 1
+        (rank,) = self.g.axes(**{f"t{self.count}": min(2, axis.extent)})
+        values, places = top(x, axis, rank)
+        chosen = self.one((values, cast(places, "f32")))
+        return reduce(self.one(("sum", "max")), chosen, over=rank)
+
+    def whole_product(self) -> Tile:
+        a, b = (self.input(axes, ("i8",)) for axes in ("ik", "jk"))
+        return cast(contract(a, b, over=self.axes["k"]), "f32") * 2.0**-12
+
     def place(self) -> None:
         x = self.value()
         self.count += 1
@@ -158,7 +225,8 @@ class Drawn:
 WAYS = (
     Drawn.product, Drawn.product, Drawn.reduced, Drawn.elementwise, Drawn.elementwise,
     Drawn.masked, Drawn.moved, Drawn.gathered, Drawn.scanned, Drawn.quantised, Drawn.stepped,
-    Drawn.normal, Drawn.shares, Drawn.bits, Drawn.narrowed, Drawn.place,
+    Drawn.normal, Drawn.shares, Drawn.bits, Drawn.narrowed, Drawn.place, Drawn.window, Drawn.flat,
+    Drawn.steps, Drawn.sent, Drawn.largest, Drawn.whole_product,
 )  # fmt: skip
 
 

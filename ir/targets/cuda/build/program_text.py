@@ -17,7 +17,7 @@ from ir.targets.cuda.launch import Launch, placed, plan_json
 from ir.targets.cuda.prelude import prelude_text
 from ir.targets.cuda.space.plain import PlainCudaKernel
 from ir.targets.cuda.space.residences import USUAL
-from ir.targets.cuda.text.scalars import table_text
+from ir.targets.cuda.text.coded import table_texts
 
 ALIGN = 256
 MARK = "//@ kernel\n"
@@ -69,7 +69,7 @@ def _tables(program: Program) -> list[str]:
     """Tables of constants, each once."""
     ops = (node.op for node in program.nodes)
     tables = [op for op in ops if isinstance(op, Map) and op.table is not None]
-    return list(dict.fromkeys(table_text(op.entries, op.dtype or "") for op in tables))
+    return table_texts((op.entries, op.dtype or "") for op in tables)
 
 
 def _places(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str, int], int]:

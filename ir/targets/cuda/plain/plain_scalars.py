@@ -12,6 +12,7 @@ from ir.ops.map import Map
 from ir.plain.accesses import names_in
 from ir.plain.code import Array, Call, Convert, Element, Name, Number, Scalar
 from ir.targets.cuda.text import scalars
+from ir.targets.cuda.text.coded import looked_up
 
 # what the text around means something else by
 _TAKEN = ("thread", "point", "step", "turn", "upper", "lane", "warp", "first", "mine", "left",
@@ -104,8 +105,7 @@ class PlainScalars:
         """A lookup, or the bits of a value."""
         assert op.dtype is not None
         if call.function == "lookup":
-            name = scalars.table_name(op.entries, op.dtype)
-            return f"{name}[tw_inside({argument}, {len(op.entries)})]"
+            return looked_up(op.entries, op.dtype, argument)
         return widened(scalars.bitcast(argument, call.source, op.dtype), op.dtype, call.dtype)
 
     def _element(self, element: Element) -> str:

@@ -22,6 +22,13 @@ TW_INLINE f32 tw_from_e2m1(u32 bits) {
   f32 size = (f32)max(c, max(2 * c - 4, 4 * c - 16)) * 0.5f;
   return bits & 8u ? -size : size;
 }
+//@ tw_coded
+// The lowest bits of a code as those of an f32, times what that is too small; the next is its sign,
+// which 0 has not.
+TW_INLINE f32 tw_coded(u32 code, i32 size, i32 up, f32 scale) {
+  u32 sign = (code >> size) << 31, low = (code & ((1u << size) - 1u)) << up;
+  return fmaf(tw_float(sign | low), scale, 0.0f);
+}
 //@ tw_to_e2m1
 // Half way between two numbers the even pattern is taken; 7 stands for NaN.
 TW_INLINE u32 tw_to_e2m1(f32 value) {

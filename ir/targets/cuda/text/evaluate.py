@@ -27,6 +27,7 @@ from ir.targets.cuda.build.readers import (
     stated_inverse,
 )
 from ir.targets.cuda.text import scalars
+from ir.targets.cuda.text.coded import looked_up
 from ir.targets.cuda.text.combining import Combining
 from ir.targets.cuda.text.draws import compared_draw
 from ir.targets.cuda.text.even import even_value
@@ -321,8 +322,7 @@ class Evaluator(Combining):
             if not logic and not (op.function == "where" and i == 0):
                 arguments[i] = scalars.convert(arguments[i], dtype, operand)
         if op.function == "lookup":
-            table = scalars.table_name(op.entries, node.dtype)
-            return f"{table}[tw_inside({arguments[0]}, {len(op.entries)})]"
+            return looked_up(op.entries, node.dtype, arguments[0])
         if op.function == "bitcast":
             return scalars.bitcast(arguments[0], operand, node.dtype)
         if op.function in ("shl", "shr"):
