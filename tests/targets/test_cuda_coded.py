@@ -19,13 +19,8 @@ FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 SIGNED = (*FP4, 0.0, *(-number for number in FP4[1:]))
 E3M0 = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 NEITHER = (-1.0, -0.7, -0.5, -0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.2, 0.3, 0.4, 0.6, 0.7, 1.0)
-TABLES = {
-    "fp4": SIGNED,
-    "unsigned": FP4,
-    "powers": E3M0,
-    "counts": (0.0, 1.0, 2.0, 3.0),
-    "nf4": NEITHER,
-}
+COUNTS = (0.0, 1.0, 2.0, 3.0)
+TABLES = {"fp4": SIGNED, "unsigned": FP4, "powers": E3M0, "counts": COUNTS, "nf4": NEITHER}
 
 
 def test_codes() -> None:
