@@ -5,7 +5,7 @@ Says it as values; words for people are the command line's. Knows no operator an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -65,8 +65,8 @@ def explain(
     known = known_to(space, trials)
     effects = by_value(space, known)
     choices = (
-        Choice(decision, decision.domain[index], effects[decision.name])
-        for decision, index in zip(space.decisions, row.tolist(), strict=True)
+        Choice(decision, value, effects[decision.name])
+        for decision, value in _in_force(space, row.tolist())
     )
     broken = _broken(space, schedule)
     return Explanation(
@@ -88,6 +88,16 @@ def explain_known(
     with open_store(store) as records:
         found = explain(workload.space(), schedule, settled_trials(records, workload))
         return replace(found, baseline=known_baseline(records, workload))
+
+
+def _in_force(space: Space, row: Sequence[int]) -> Iterator[tuple[Decision, Value]]:
+    """Decisions and what they are, but for those of routes that the schedule does not take."""
+    taken: dict[str, Value] = {}
+    for decision, index in zip(space.decisions, row, strict=True):
+        value = decision.domain[index]
+        if decision.when is None or taken.get(decision.when[0]) == decision.when[1]:
+            taken[decision.name] = value
+            yield decision, value
 
 
 def _broken(space: Space, schedule: Schedule) -> tuple[Broken, ...]:

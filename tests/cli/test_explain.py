@@ -151,3 +151,23 @@ def test_values_are_counted_with_their_best_and_usual_time() -> None:
         for effect in effects:
             if effect.best is not None and effect.median is not None:
                 assert effect.best <= effect.median
+
+
+def test_decisions_of_other_routes_are_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """A schedule keeps their first values; what it is made of is what it takes."""
+    sizes = {"b": 2, "heads": 4, "kv_heads": 2, "sk": 64, "d": 32}
+    words = ("decode_attention", *(f"{name}={size}" for name, size in sizes.items()), "dtype=bf16")
+    space = (
+        explorer.load("decode_attention", target="cuda", dtype="bf16", **sizes).on("h200").space()
+    )
+    assert any(decision.when for decision in space.decisions)
+    schedule = space.schedule(space.sample(np.random.default_rng(0), 1)[0])
+    words += ("--target", "cuda", "--hardware", "h200", "--schedule", schedule.to_json())
+    text = explained(capsys, *words, "--format", "json")
+    told = {row["name"]: row["value"] for row in json.loads(text)["decisions"]}
+    taken = schedule.as_dict()
+    for decision in space.decisions:
+        parent, value = decision.when or ("", None)
+        in_force = not parent or (parent in told and taken[parent] == value)
+        assert (decision.name in told) == in_force
+    assert len(told) < len(space.names)
