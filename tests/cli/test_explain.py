@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,7 +156,7 @@ def test_values_are_counted_with_their_best_and_usual_time() -> None:
 
 def test_decisions_of_other_routes_are_not_told(capsys: pytest.CaptureFixture[str]) -> None:
     """A schedule keeps their first values; what it is made of is what it takes."""
-    sizes = {"b": 2, "heads": 4, "kv_heads": 2, "sk": 64, "d": 32}
+    sizes: dict[str, Any] = {"b": 2, "heads": 4, "kv_heads": 2, "sk": 64, "d": 32}
     words = ("decode_attention", *(f"{name}={size}" for name, size in sizes.items()), "dtype=bf16")
     space = (
         explorer.load("decode_attention", target="cuda", dtype="bf16", **sizes).on("h200").space()
