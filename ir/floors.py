@@ -30,6 +30,7 @@ _FINE = ("f32", "f64")
 _POSITIVE = ("exp", "sigmoid")
 
 
+@lru_cache(maxsize=64)
 def floors(program: Program) -> tuple[float, ...]:
     """The least value of each node; minus infinity where nothing is known."""
     return tuple(low for low, _ in ranges(program))
