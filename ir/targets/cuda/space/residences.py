@@ -151,7 +151,7 @@ def residences(program: Program, processors: int) -> tuple[str, ...]:
     counts = dict.fromkeys(n for phase in usual for n in counts_of(phase, processors))
     parts = [f"{PARTS}{count}" for count in counts]
     wide = (f"{WIDE}-{name}" for name in parts)
-    stored = (OPERANDS, REPEATED, UNLIKE, SUMS, MET, PRODUCTS, STORED)
+    stored = (OPERANDS, REPEATED, SUMS, MET, PRODUCTS, STORED, UNLIKE)
     for name in (ROWS, STEPS, HANDED, *parts, *wide, JOINED, WIDE, LAID, *stored):
         found.setdefault(pieces_of(program, name), name)
     handed = [f"{HANDED}{AND}{name}" for name in (OPERANDS, REPEATED, LAID, BOTH)]
