@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from ir.coarsest import coarsest
 from ir.dtypes import is_float, numpy_dtype
 from ir.errors import UsageError
 from ir.evaluation import PIECE, Evaluation, exact_dtype, steps_of
@@ -32,6 +34,7 @@ from ir.perturbed import COPIES, REACHES, RUNS, Noise, distance
 from ir.program import Program
 from ir.propagation import reach
 from ir.roundoff import ErrorModel
+from ir.scalar import scalar_function
 
 __all__ = ["Answer", "answers", "evaluate", "random_inputs", "reduced_axes", "sampled"]
 
@@ -99,10 +102,29 @@ def answers(
         with np.errstate(over="ignore"):
             reaches[tensor][index] = 0.0 if tile.error is None else reach(tile.error)
 
-    for part in _apart(program, coordinates, room):
+    apart = _coarser_alone(program) if model.mixed else ()
+    for part in chain(_apart(program, coordinates, room), apart):
         whole = Evaluation(part, inputs, coordinates, 0, model, xp, room=room)
         _fill(whole, _pieces(part, coordinates, room), {}, keep)
     return {name: Answer(values[name], reaches[name]) for name in values}
+
+
+def _coarser_alone(program: Program) -> Iterator[Program]:
+    """What narrow outputs are made of by themselves, where functions are that wide ones, or states,
+    are made of as well: the kernel of such an output may have coarse ones of its own."""
+    fine = coarsest(program)
+    for position, _ in program.stores():
+        pending, seen = [position], {position}
+        while pending:
+            args = {*program.nodes[pending.pop()].args} - seen
+            pending += args
+            seen |= args
+        ops = ((program.nodes[node].op, fine[node]) for node in seen)
+        if any(isinstance(op, Map) and scalar_function(op.function).ulps > 2 and not unit
+               for op, unit in ops):  # fmt: skip
+            alone = of_output(program, position)
+            if any(coarsest(alone)):
+                yield alone
 
 
 def sampled(
