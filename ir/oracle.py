@@ -8,7 +8,7 @@ for each element, if asked, how far a right kernel may be off. Knows no schedule
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -112,19 +112,22 @@ def answers(
 def _coarser_alone(program: Program) -> Iterator[Program]:
     """What narrow outputs are made of by themselves, where functions are that wide ones, or states,
     are made of as well: the kernel of such an output may have coarse ones of its own."""
-    fine = coarsest(program)
     for position, _ in program.stores():
+        alone = of_output(program, position)
         pending, seen = [position], {position}
         while pending:
             args = {*program.nodes[pending.pop()].args} - seen
             pending += args
             seen |= args
-        ops = ((program.nodes[node].op, fine[node]) for node in seen)
-        if any(isinstance(op, Map) and scalar_function(op.function).ulps > 2 and not unit
-               for op, unit in ops):  # fmt: skip
-            alone = of_output(program, position)
-            if any(coarsest(alone)):
-                yield alone
+        if _coarse(alone, range(len(alone.nodes))) > _coarse(program, seen):
+            yield alone
+
+
+def _coarse(program: Program, nodes: Iterable[int]) -> int:
+    """How many of these are functions that may be coarse."""
+    units = coarsest(program)
+    ops = (program.nodes[node].op for node in nodes if units[node])
+    return sum(isinstance(op, Map) and scalar_function(op.function).ulps > 2 for op in ops)
 
 
 def sampled(
