@@ -99,13 +99,15 @@ def _made(program: Program) -> Iterator[Found]:
 def _of_coordinates(program: Program) -> Iterator[tuple[int, int]]:
     """Costly values that are made of coordinates alone, and read at many more points, whole ones
     first; with their operations."""
-    costs: dict[int, int] = {}
+    made: dict[int, frozenset[int]] = {}  # the nodes that a value is made of, itself among them
     for position, node in enumerate(program.nodes):
         if isinstance(node.op, Iota | Constant):
-            costs[position] = 0
-        elif isinstance(node.op, Map | Cast) and all(arg in costs for arg in node.args):
-            own = scalar_function(node.op.function).flops if isinstance(node.op, Map) else 0
-            costs[position] = own + sum(costs[arg] for arg in {*node.args})
+            made[position] = frozenset()
+        elif isinstance(node.op, Map | Cast) and all(arg in made for arg in node.args):
+            made[position] = frozenset((position,)).union(*(made[arg] for arg in node.args))
+    ops = {position: program.nodes[position].op for position in made}
+    own = {n: scalar_function(op.function).flops for n, op in ops.items() if isinstance(op, Map)}
+    costs = {position: sum(own.get(n, 0) for n in nodes) for position, nodes in made.items()}
     for position in reversed(costs):
         node = program.nodes[position]
         values = volume(program.scope, node.axes)

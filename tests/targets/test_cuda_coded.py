@@ -40,6 +40,7 @@ def test_codes() -> None:
         (0.0, 0.0, 0.0, 0.0),
         (1.0, 2.0, 4.0, 8.0),  # 0 stands for another number
         (0.0, 3.0, 6.0, 9.0),  # no power of two
+        (*FP4, -0.0, *SIGNED[9:]),  # two zeros
     ],
 )
 def test_no_codes(entries: tuple[float, ...]) -> None:

@@ -3,6 +3,7 @@ integer arithmetic, where a table is read from memory for each element."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,9 +25,15 @@ class Code:
     scale: float
 
 
-@lru_cache(maxsize=64)
 def code_of(entries: tuple[float, ...], dtype: str) -> Code | None:
     """The code of which these are the numbers, if there is one; of zeros there is one only."""
+    if any(entry == 0 and math.copysign(1, entry) < 0 for entry in entries):
+        return None  # to a cache, it is the other zero
+    return _code_of(entries, dtype)
+
+
+@lru_cache(maxsize=64)
+def _code_of(entries: tuple[float, ...], dtype: str) -> Code | None:
     count = len(entries)
     if dtype != "f32" or count < 4 or count & (count - 1):
         return None
@@ -59,4 +66,4 @@ def looked_up(entries: tuple[float, ...], dtype: str, index: str) -> str:
 
 def table_texts(tables: Iterable[tuple[tuple[float, ...], str]]) -> list[str]:
     """Those that are read from memory, each once."""
-    return [table_text(*one) for one in dict.fromkeys(tables) if code_of(*one) is None]
+    return list(dict.fromkeys(table_text(*one) for one in tables if code_of(*one) is None))
