@@ -175,6 +175,8 @@ def wanted(given: argparse.Namespace, rows: Rows, done: str) -> dict[str, Row]:
 def search(given: argparse.Namespace, rows: Rows) -> None:
     """Several searches at a time, each in a process of its own with its share of the processors."""
     slots, until = Slots(given.at_once), time.monotonic() + given.budget
+    if given.stores:
+        given.stores.mkdir(parents=True, exist_ok=True)
 
     def one(name: str, case: Row) -> None:
         if time.monotonic() + given.seconds > until:
