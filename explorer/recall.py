@@ -306,8 +306,8 @@ def best_of(trials: Iterable[Trial]) -> Trial | None:
     """The newest record of the best candidate: finals decide, as they did in the job.
 
     A candidate that was in no finals and no heat (its job was interrupted) counts only if it was
-    faster in the search than all finalists were: of many times measured once, the lowest is a lucky
-    one.
+    faster in the search than all were that ran one: of many times measured once, the lowest is a
+    lucky one, and a heat leaves out what is much like another.
     """
     finals: dict[str, list[Trial]] = {}
     searched: dict[str, list[Trial]] = {}
@@ -324,9 +324,9 @@ def best_of(trials: Iterable[Trial]) -> Trial | None:
             found.setdefault(candidate, []).append(record)
     finals = {key: found for key, found in finals.items() if key not in damned}
     searched = {key: found for key, found in searched.items() if key not in damned}
-    limit = min((_median(searched[key]) for key in finals if key in searched), default=math.inf)
     finals = {key: quiet_records(found) for key, found in finals.items()}
     decided = finals.keys() | (heated if finals else set())
+    limit = min((_median(f) for key, f in searched.items() if key in decided), default=math.inf)
     late = [f for key, f in searched.items() if key not in decided and _median(f) < limit]
     ranked = sorted(late or finals.values(), key=_median)
     return ranked[0][-1] if ranked else None

@@ -120,6 +120,27 @@ def test_a_job_that_ended_in_its_heat_has_a_best() -> None:
     assert best.kernel_key == "one"
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_on_record_is_the_job_s_own(seed: int) -> None:
+    """Also where a heat left some out that were faster in the search than all finalists."""
+    rng = np.random.default_rng(seed)
+    rows = {tuple(row) for row in rng.integers(0, 8, (40, 4)).tolist()}
+    truth = {schedule(*row): float(rng.uniform(1e-4, 1.2e-4)) for row in rows}
+    kept: list[Record] = []
+
+    def measured(schedules: list[Schedule], strategy: str) -> list[tuple[float, Schedule]]:
+        times = sorted((truth[one] * float(rng.uniform(0.95, 1.1)), one) for one in schedules)
+        kept.extend(trial(one.key, seconds, strategy) for seconds, one in times)
+        return times
+
+    found = measured(list(truth), "random")
+    finalists, _ = chosen_finalists(SPACE, found, lambda tried: measured(tried, HEAT), 0.2, 4)
+    ended = measured(finalists, FINAL)
+    best = best_of(kept)
+    assert best is not None
+    assert best.kernel_key == ended[0][1].key
+
+
 def test_a_candidate_of_a_later_job_may_be_faster_than_all_finalists() -> None:
     known = [trial("old", 1.0, "random"), trial("old", 1.0, FINAL), trial("new", 0.5, "random")]
     best = best_of(known)
