@@ -43,6 +43,8 @@ RECORDS = {
     "cuda": tuple(
         ROOT / "experiments" / "h200" / name
         for name in (
+            "records-cuda-36.jsonl.xz",
+            "records-cuda-33.jsonl.xz",
             "records-cuda-31.jsonl.xz",
             "records-cuda-29.jsonl.xz",
             "records-cuda-28.jsonl.xz",
@@ -53,6 +55,10 @@ RECORDS = {
         )
     ),
 }
+OPERATORS = tuple(  # whose records are among them, beside those of the library
+    str(ROOT / "experiments" / "corpus" / name)
+    for name in ("assorted.py", "programs.py", "sequences.py", "sundry.py", "windowed.py")
+)
 PRETRAINED = ROOT / "costmodel" / "pretrained"
 Row = dict[str, Any]
 
@@ -69,7 +75,7 @@ def main() -> None:
     for target, sources in RECORDS.items():
         if options.only not in (None, target):
             continue
-        groups = read_groups([str(path) for path in sources], target)
+        groups = read_groups([str(path) for path in sources], target, OPERATORS)
         model = train(groups)
         model.save(PRETRAINED / f"{target}.json.xz")
         print(f"{target}: {dict(model.data)}", flush=True)

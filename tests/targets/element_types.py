@@ -96,3 +96,15 @@ def codebook(g: Graph, m: int, n: int, dtype: str = "u4") -> None:
     rows, columns = g.axes(m=m, n=n)
     book = g.tensor("book", (16,), "f32")
     g.output("Y", book[g.input("codes", (rows, columns), dtype)])
+
+
+@operator
+def wide_addends(g: Graph, m: int, n: int, k: int, dtype: str) -> None:
+    """A product on tensor cores, and numbers of 64 bits that are added to its rows and columns."""
+    i, j, d = g.axes(i=m, j=n, d=k)
+    product = contract(g.input("A", (i, d), "bf16"), g.input("B", (j, d), "bf16"), over=d)
+    rows, columns = g.input("R", (i,), dtype), g.input("C", (j,), dtype)
+    each = g.input("E", (i, j), dtype)
+    for addend in (rows, columns, each):
+        product = product + cast(addend, "f32")
+    g.output("Y", product, "f32", (i, j))

@@ -11,7 +11,7 @@ from ir import Graph, Program, cast, contract, exp, operator, reduce, relu, rsqr
 from ir.inputs import random_inputs
 from ir.targets.cuda.build.kernels import kernels_of
 from ir.targets.cuda.build.orders import order_between
-from ir.targets.cuda.build.statistics import together_of
+from ir.targets.cuda.build.statistics import together_of, with_statistics
 from ir.targets.cuda.space.residences import PRODUCTS, SUMS, pieces_of
 from tests.emulator.emulate import compiler
 from tests.few import draws
@@ -145,6 +145,22 @@ def test_what_waits_for_another_kernel_has_one_of_its_own() -> None:
     assert together_of(program, reductions) == [[first, second], [product], [top], [last]]
     assert together_of(program, [first, second, last]) == [[first, second], [last]]
     assert together_of(program, [first, top, last]) == [[first], [top], [last]]
+
+
+def test_what_a_product_keeps_beside_it_has_no_second_kernel() -> None:
+    """A row's sum has the kernel of the product that is made of it, not that of the maximum too."""
+    g = Graph("kept")
+    i, j, k, d = g.axes(i=64, j=96, k=32, d=16)
+    scores = contract(g.input("Q", (i, d), "bf16"), g.input("K", (j, d), "bf16"), over=d)
+    weights = exp(scores - reduce("max", scores, over=j))
+    shares = cast(weights / reduce("sum", weights, over=j), "bf16")
+    g.output("Y", contract(shares, g.input("V", (j, k), "bf16"), over=j))
+    program = g.program()
+    reductions = [p for p, n in enumerate(program.nodes) if n.op.name in ("reduce", "contract")]
+    _, most, total, product = reductions
+    assert with_statistics(program, [[most], [total]]) == [[most, total]]
+    assert with_statistics(program, [[most], [total, product]]) == [[most], [total, product]]
+    assert with_statistics(program, [[most, product], [total]]) == [[most, product], [total]]
 
 
 def test_mean_and_variance_in_front_of_a_product_have_one_kernel() -> None:

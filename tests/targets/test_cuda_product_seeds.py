@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ir import Graph, contract, maximum, operator, reduce
+from ir import Graph, cast, contract, maximum, operator, reduce, where
 from ir.inputs import random_inputs
 from ir.ops.base import Array
 from ir.program import Program
@@ -145,3 +145,16 @@ def test_their_kernels_are_right(number: int) -> None:
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         mode = int(rng.integers(16))
         assert not problems(program, kernel, inputs, wanted, mode), schedule.to_json()
+
+
+def test_seeds_of_sums_longer_than_any_tile_are_in_the_space() -> None:
+    """How many points lie nearest to each of many, counted over a million of them."""
+    g = Graph("nearest")
+    i, k, d = g.axes(n=1 << 20, k=1024, d=128)
+    x, c = g.input("X", (i, d), "bf16"), g.input("C", (k, d), "bf16")
+    near = reduce("sum", cast(x, "f32") * c, over=d)
+    own = where(near == reduce("max", near, over=k), 1.0, 0.0)
+    g.output("counts", reduce("sum", own, over=i))
+    kernel = BlockKernel(g.program(), "", HARDWARE)
+    domains = {decision.name: decision.domain for decision in kernel.decisions()}
+    assert all(own[name] in domains[name] for own in kernel.seeds() for name in own)

@@ -47,6 +47,8 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("around", {"m": 5, "n": 12, "dtype": "e2m1"}),
     ("around", {"m": 4, "n": 20, "dtype": "i2"}),
     ("codebook", {"m": 5, "n": 26}),
+    ("wide_addends", {"m": 24, "n": 40, "k": 32, "dtype": "i64"}),
+    ("wide_addends", {"m": 24, "n": 40, "k": 32, "dtype": "f64"}),
 )
 IDS = [f"{name}-{'-'.join(map(str, arguments.values()))}" for name, arguments in CASES]
 

@@ -6,7 +6,7 @@ would read it from memory again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ir.ops.load import Load
@@ -41,22 +41,26 @@ def with_statistics(program: Program, groups: Sequence[list[int]]) -> list[list[
     """Kernels by what they compute into memory, in order, those of the same rows as one."""
     own = {node: group for group in groups if len(group) > 1 for node in group}
     found: list[list[int]] = []
-    for nodes in together_of(program, [node for group in groups for node in group]):
+    for nodes in together_of(program, [node for group in groups for node in group], own):
         whole = own.get(nodes[0], nodes)
         if whole not in found:
             found.append(whole)
     return found
 
 
-def together_of(program: Program, nodes: Sequence[int]) -> list[list[int]]:
+def together_of(
+    program: Program, nodes: Sequence[int], placed: Collection[int] = ()
+) -> list[list[int]]:
     """Values that go through memory by kernels, in order: those that reduce the same rows along the
-    same axes have one, if nothing that another kernel makes of them comes between."""
+    same axes have one, if nothing that another kernel makes of them comes between, and neither is
+    `placed` beside others already."""
     groups: list[_Group] = []
     known: set[int] = set()
     for node in nodes:
         part = _part_of(program, node, known)
         for group in groups:
-            alike = {*program.nodes[group.nodes[0]].axes} == {*program.nodes[node].axes}
+            alike = not {node, group.nodes[0]} & {*placed}
+            alike &= {*program.nodes[group.nodes[0]].axes} == {*program.nodes[node].axes}
             alike &= _alike(group.part, part)
             if alike and part.reads - {*group.nodes} <= group.before:
                 group.nodes.append(node)

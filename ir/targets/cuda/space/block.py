@@ -170,7 +170,7 @@ class BlockKernel:
     def decisions(self) -> list[Decision]:
         found = []
         for axis, extent in self.program.axes.items():
-            top = min(self.reach(axis, extent), MAX_TILE)
+            top = self.reach(axis, extent)
             tiles = tuple(1 << i for i in range(top.bit_length()))
             own = tuple(1 << i for i in range(min(top, 128).bit_length()))
             found += [
@@ -196,7 +196,11 @@ class BlockKernel:
         return tuple(found)
 
     def reach(self, axis: str, extent: int) -> int:
-        """The largest tile of an axis: the whole of it, or more where all axes are tiny."""
+        """The largest tile of an axis: the whole of it, if it is not too long."""
+        return min(self.whole(axis, extent), MAX_TILE)
+
+    def whole(self, axis: str, extent: int) -> int:
+        """A tile that has all of an axis, or more where all axes are tiny."""
         points = prod(power_above(extent) for extent in self.program.axes.values())
         short = -(-WARP // points) if axis == self.shape.lanes[0] else 1
         return power_above(extent) * short

@@ -79,7 +79,7 @@ def spread_seeds(kernel: BlockKernel) -> list[tuple[dict[str, Value], Mapping[st
     """Rows in two, four and eight blocks, alone and with those beside them in memory."""
     found: list[tuple[dict[str, Value], Mapping[str, Value]]] = []
     for axis in kernel.spread:
-        whole = kernel.reach(axis, kernel.program.axes[axis])
+        whole = kernel.whole(axis, kernel.program.axes[axis])
         for blocks in (8, 4, 2):
             for threads in THREADS:
                 for beside in BESIDE:
@@ -94,7 +94,7 @@ def _seed(
 ) -> dict[str, Value] | None:
     """All summed axes whole but for `axis`, threads along lanes, then along it, then the others."""
     axes, lane, reduced = kernel.program.axes, kernel.shape.lanes[0], kernel.shape.reduced
-    tiles = {a: kernel.reach(a, extent) if a in reduced else 1 for a, extent in axes.items()}
+    tiles = {a: kernel.whole(a, extent) if a in reduced else 1 for a, extent in axes.items()}
     tiles[axis] = tile
     neighbour = _neighbour(kernel)
     if beside > 1:

@@ -194,6 +194,16 @@ def vector_type(size: int) -> str:
     return {16: "tw_vec16", 8: "tw_vec8"}.get(size, "u32")
 
 
+def element_of(words: str, size: int, place: int, dtype: str) -> str:
+    """Element `place` of `size` loaded bytes of `dtype`, in its register type."""
+    each = dtype_of(dtype).bytes
+    if each == 8:
+        whole = f"((u64){words}.w[{2 * place + 1}] << 32 | {words}.w[{2 * place}])"
+        return f"tw_float_64({whole})" if dtype == "f64" else f"(i64){whole}"
+    word = words if size <= 4 else f"{words}.w[{place * each // 4}]"
+    return unpack(word, place, dtype)
+
+
 def unpack(word: str, place: int, dtype: str) -> str:
     """Element `place` of a 32-bit word of elements of `dtype`, in its register type."""
     bits = 8 * dtype_of(dtype).bytes

@@ -228,8 +228,7 @@ class Transfers(Registers):
             if op.fill:
                 condition = self._load_condition(position, self.access(position), points[0])
             for i, point in enumerate(points):
-                word = words if size == 4 else f"{words}.w[{i * size // width // 4}]"
-                value = scalars.unpack(word, i, node.dtype)
+                value = scalars.element_of(words, size, i, node.dtype)
                 if condition:
                     value = f"{condition} ? {value} : {scalars.literal(op.fill or 0, node.dtype)}"
                 self.w.line(f"{self.element(fragment, point)} = {value};")
@@ -307,9 +306,7 @@ class Transfers(Registers):
         with self.w.block(f"if ({condition})" if condition else ""):
             self.w.line(f"const {kind} {words} = {value};")
             for place, target in targets.items():
-                at = place * dtype_of(dtype).bytes // 4
-                word = words if kind == "u32" else f"{words}.w[{at}]"
-                self.w.line(f"{target} = {scalars.unpack(word, place, dtype)};")
+                self.w.line(f"{target} = {scalars.element_of(words, size, place, dtype)};")
         if condition:
             with self.w.block("else"):
                 for target in targets.values():
@@ -330,10 +327,10 @@ class Transfers(Registers):
                 f"const {scalars.vector_type(size)} {word} = tw_load_shared_{size}({start});"
             )
             for i, point in enumerate(points):
-                part = f"{word}.w[{i * each // 4}]" if size > 4 else word
-                value = scalars.unpack(part, i, dtype)
+                value = scalars.element_of(word, size, i, dtype)
                 self.w.line(f"{self.element(fragment, point)} = {value};")
                 if pairs and i % 2 == 0:
+                    part = f"{word}.w[{i * each // 4}]" if size > 4 else word
                     both = f"{part} >> {8 * (i % 4)}" if i % 4 else part
                     self.w.line(f"{pairs(point)} = {both};")
 
@@ -408,8 +405,7 @@ class Transfers(Registers):
             value = f"({condition}) ? {value} : {kind}{{}}"
         self.w.line(f"const {kind} {words} = {value};")
         for i, target in enumerate(targets):
-            word = words if kind == "u32" else f"{words}.w[{i * each // 4}]"
-            value = scalars.unpack(word, i, dtype)
+            value = scalars.element_of(words, len(targets) * each, i, dtype)
             if condition and outside not in ("0", "0.0f"):
                 value = f"({condition}) ? {value} : {outside}"
             self.w.line(f"{target} = {value};")
