@@ -77,7 +77,10 @@ class Bounds:
         picks: tuple[Array, ...] | None = None,
         leaning: float = LEANING,
     ) -> Bounds:
-        """The exact values, widened by what a right kernel may be off and by their own rounding."""
+        """The exact values, widened by what a right kernel may be off and by their own rounding.
+
+        What is infinite is so for certain, unless numbers on the way leave the range of their type.
+        """
         if not is_float(dtype):
             return cls(dtype, *_whole_interval(answer, dtype), 1.0, picks)
         value, form = answer.value, FORMATS[dtype]
@@ -88,6 +91,8 @@ class Bounds:
             room = room + FLUSHED.get(dtype, 0.0)
             room = np.where(np.isfinite(value), room * (2 if dtype == "f32" else 1), 0.0)
             low, high = _beyond(value - room, form.largest), _beyond(value + room, form.largest)
+            doubtful = np.isinf(value) & (answer.reach == np.inf)
+            low, high = np.where(doubtful, -np.inf, low), np.where(doubtful, np.inf, high)
             if form.saturates:
                 low, high = np.minimum(low, form.largest), np.maximum(high, -form.largest)
             finite = size[np.isfinite(size)]

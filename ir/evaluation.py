@@ -28,7 +28,7 @@ from ir.ops.map import Cast, Map
 from ir.ops.parts import joined, part_of, without_first
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.ops.store import Store
-from ir.oracle_parts import Operands, fused, slices_of
+from ir.oracle_parts import Operands, formed, fused, slices_of
 from ir.perturbed import Noise
 from ir.program import Program
 from ir.propagation import both, mapped, settled
@@ -109,7 +109,7 @@ class Evaluation:
                 self._stream(position)
             elif loop is not None:
                 self.known.update(self._step_by_step(loop))
-            else:
+            if position not in self.known:
                 self.known[position] = self._compute(position)
         return self.known[position]
 
@@ -250,7 +250,8 @@ class Evaluation:
         return TileArray(exact.axes, exact.array, error)
 
     def _step_by_step(self, loop: Carried) -> dict[int, TileArray]:
-        """What others read of a loop: the values at all its points, and the states at the end.
+        """What others read of a loop: the values at all its points, and the states at the end; of a
+        product that only sums read, its operands.
 
         Step after step it computes what the next state needs; what else is inside, of some steps
         at once. Of little a step takes a device as long as its launches: that is done on the host.
@@ -259,7 +260,7 @@ class Evaluation:
             return {p: carried(tile, self.xp.asarray) for p, tile in self._on_host(loop).items()}
         states = {b: first_state(self, b) for b, _ in loop.states}
         nodes, steps = self.program.nodes, len(self.coordinates[loop.axis])
-        reads = read_outside(self.program, loop)
+        reads = formed(self.program, loop, read_outside(self.program, loop))
         handed = handed_on(self.program, loop)
         found: dict[int, list[TileArray]] = {position: [] for position in reads}
         for part in slices_of(steps, math.ceil(steps / self._steps_at_once(loop.axis, handed))):

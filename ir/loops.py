@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 
 from ir.errors import ProgramError
 from ir.ops.fold import Fold
@@ -149,12 +150,11 @@ def _cut(
 
 def _checked(program: Program, loop: Carried) -> Carried:
     """A loop without what needs all of its steps, or is ordered or sent of what its steps come to
-    and no step needs; raises ProgramError if a step needs all of them."""
+    and no step needs, or spreads that over other axes; raises ProgramError if a step needs all of
+    them."""
     states = {before for before, _ in loop.states}
     loop = replace(loop, inside=frozenset(_cut(program, states, loop.axis)[0]))
-    own = (p for p in loop.inside if isinstance(program.nodes[p].op, Top | Scatter))
-    apart = frozenset(own) - _needed(program, loop)
-    inside, behind = _cut(program, states, loop.axis, apart)
+    inside, behind = _cut(program, states, loop.axis, _apart(program, loop))
     for _, after in loop.states:
         if program.nodes[after].args[1] in behind:
             raise ProgramError(
@@ -163,6 +163,47 @@ def _checked(program: Program, loop: Carried) -> Carried:
                 "state at the end"
             )
     return replace(loop, inside=frozenset(inside))
+
+
+def _apart(program: Program, loop: Carried) -> frozenset[int]:
+    """What no step needs: what is ordered or sent; and terms of sums over all steps, if they are
+    over axes that no step has otherwise, and what they are made of takes less room."""
+    needed, nodes = _needed(program, loop), program.nodes
+    own = {axis for p in needed for axis in nodes[p].axes if program.axes[axis] > 1}
+    ends = {*read_outside(program, loop)}
+    found = set[int]()
+    for position in sorted(loop.inside - needed):
+        node = nodes[position]
+        if isinstance(node.op, Top | Scatter):
+            found.add(position)
+        elif any(program.axes[axis] > 1 for axis in {*node.axes} - own - {loop.axis}):
+            kept = sum(_points(program, arg) for arg in {*node.args} & loop.inside)
+            made = ends.intersection(_made_of(program, position))
+            summed = all(_is_summed(program, loop, end) for end in made)
+            if summed and kept < sum(_points(program, end) for end in made):
+                found.add(position)
+    return frozenset(found)
+
+
+def _is_summed(program: Program, loop: Carried, position: int) -> bool:
+    """Whether those outside of a loop that read a value sum it over all steps."""
+    others = [program.nodes[user] for user in program.users(position) if user not in loop.nodes]
+    return all(isinstance(n.op, Contract | Reduce) and loop.axis in n.op.over for n in others)
+
+
+def _made_of(program: Program, position: int) -> set[int]:
+    """A node and what is made of it."""
+    found, pending = set[int](), [position]
+    while pending:
+        here = pending.pop()
+        if here not in found:
+            found.add(here)
+            pending.extend(program.users(here))
+    return found
+
+
+def _points(program: Program, position: int) -> int:
+    return prod(program.axes[axis] for axis in program.nodes[position].axes)
 
 
 def _keeps(program: Program, node: Node, axis: str) -> bool:

@@ -142,7 +142,9 @@ def sampled(
 ) -> dict[str, Array]:
     """How far outputs may be off the `exact` ones, by runs with drawn roundings.
 
-    Where all outputs have an axis along which points stand alone, a run has several of each.
+    Where all outputs have an axis along which points stand alone, a run has several of each. Where
+    numbers are compared or stepped, half of the runs have roundings as much larger as the distances
+    of the others are taken for: a choice that so many runs make alike may still be another's.
     """
     coordinates = _coordinates(program, restrict or {})
     axis = _alone(program, coordinates)
@@ -151,8 +153,9 @@ def sampled(
         coordinates[axis] = np.repeat(coordinates[axis], copies)
     worst = {name: xp.zeros(array.shape) for name, array in exact.items()}
     dims = {store.tensor: store.axes.index(axis) for _, store in program.stores() if axis}
+    scales = (1.0, REACHES) if _chooses(program) else (1.0,)
     for run in range(RUNS // copies):
-        found = _empty(program, coordinates, xp, {})
+        found, scale = _empty(program, coordinates, xp, {}), scales[run % len(scales)]
 
         def keep(
             position: int, tensor: str, index: tuple[slice, ...], tile: TileArray,
@@ -162,7 +165,7 @@ def sampled(
 
         for part in _apart(program, coordinates, room):
             whole = Evaluation(part, inputs, coordinates, 0, model, xp, room=room)
-            whole.noise = Noise(run, xp)
+            whole.noise = Noise(run, xp, scale)
             _fill(whole, _pieces(part, coordinates, room), {}, keep)
         for name, array in found.items():
             runs = [array]
@@ -170,8 +173,19 @@ def sampled(
                 before = (slice(None),) * dims[name]
                 runs = [array[*before, number::copies] for number in range(copies)]
             for one in runs:
-                worst[name] = np.maximum(worst[name], distance(one, exact[name]))
-    return {name: REACHES * array for name, array in worst.items()}
+                apart = REACHES / scale * distance(one, exact[name])
+                worst[name] = np.maximum(worst[name], apart)
+    return worst
+
+
+def _chooses(program: Program) -> bool:
+    """Whether floats are compared, or moved by whole steps."""
+    nodes = program.nodes
+    return any(
+        (function.compares or function.steps) and any(is_float(nodes[a].dtype) for a in node.args)
+        for node in nodes
+        if isinstance(node.op, Map) and (function := scalar_function(node.op.function))
+    )
 
 
 def _alone(program: Program, coordinates: Mapping[str, Array]) -> str:

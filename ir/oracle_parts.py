@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ir.loops import entangled
+from ir.loops import Carried, entangled
 from ir.ops.fold import Fold
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
@@ -37,6 +37,18 @@ def fused(program: Program, position: int) -> bool:
         isinstance(u.op, (Reduce, Carry)) and u.op.kind == "sum" and u.args.count(position) == 1
         for u in users
     )
+
+
+def formed(program: Program, loop: Carried, reads: Sequence[int]) -> tuple[int, ...]:
+    """What of a loop is formed where others read `reads`: in the place of products that only sums
+    read, those operands that the loop computes."""
+    found = [
+        arg
+        for position in reads
+        for arg in (program.nodes[position].args if fused(program, position) else (position,))
+        if arg in loop.inside
+    ]
+    return tuple(dict.fromkeys(found))
 
 
 def read_by_one(program: Program, position: int) -> bool:

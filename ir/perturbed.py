@@ -27,10 +27,11 @@ REACHES = 8.0  # times the largest distance of so many runs: what is close in al
 
 @dataclass(frozen=True)
 class Noise:
-    """Draws of one run, on the arrays of `xp`."""
+    """Draws of one run, on the arrays of `xp`, of roundings that are `scale` times their size."""
 
     seed: int
     xp: Any = np
+    scale: float = 1.0
     shares: dict[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -49,7 +50,8 @@ class Noise:
         if not isinstance(error.spread, float) or error.spread:
             drawn = self.draws.random(array.shape, dtype=np.float32) - np.float32(0.5)
             by = by + _WIDTH * np.sqrt(error.spread) * drawn
-        return TileArray(tile.axes, array + self.xp.where(self.xp.isfinite(by), by, np.nan))
+        by = self.xp.where(self.xp.isfinite(by), self.scale * by, np.nan)
+        return TileArray(tile.axes, array + by)
 
     def _together(self, name: str) -> float:
         """Half of a share between -1 and 1, the same for all results of a name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -34,10 +34,12 @@ from ir.plain.steps import Steps, alike, runs, steps_of
 from ir.plain.values import Given, Point, Values, refuse_behind
 from ir.program import Program
 from ir.ranges import integer_range, narrowest, state_ranges
+from ir.stages import is_reduction, reduced_axes
 
 _MANY = 1024  # points for each of which there may be one thread
 _NARROW = 32  # iterations that are too few for a group to share
 _ROOM = 4096  # bytes of arrays that one thread may have
+_LONG, _LONGER = 128, 2048  # terms of sums that are worth a group: of few points, and of many
 
 
 def state_kernel(values: Values, group: list[int]) -> PlainKernel:
@@ -58,12 +60,22 @@ def state_kernel(values: Values, group: list[int]) -> PlainKernel:
 
 
 def _is_scalar(program: Program, loop: Carried, steps: Steps) -> bool:
-    """Whether each state is one number at each point, and a step has nothing that is more."""
+    """Whether each state is one number at each point, and a step has nothing that is more, nor sums
+    that are worth a group."""
     positions = (
         *(before for before, _ in loop.states),
         *filter(partial(runs, program), steps.kept),
     )
-    return not any(steps.group(program.nodes[position].axes) for position in positions)
+    alone = not any(steps.group(program.nodes[position].axes) for position in positions)
+    return alone and not _has_long_sums(program, loop, steps.points)
+
+
+def _has_long_sums(program: Program, loop: Carried, points: Collection[str]) -> bool:
+    """Whether a step sums so many terms that each point is worth a group of threads."""
+    many = math.prod(program.axes[axis] for axis in points) >= _MANY
+    reduced = (program.nodes[p] for p in loop.inside if is_reduction(program.nodes[p]))
+    terms = (math.prod(program.axes[axis] for axis in reduced_axes(node)) for node in reduced)
+    return max(terms, default=0) >= (_LONGER if many else _LONG)
 
 
 def _check_inside(program: Program, loop: Carried) -> None:
@@ -152,7 +164,8 @@ class _Arrays(_Loop):
         waiting = sum(self._bytes(position, sizes[position]) for position in steps.early)
         room = waiting + sum(self._bytes(position, size) for position, size in sizes.items())
         many = math.prod(self.program.axes[axis] for axis in self.points) >= _MANY
-        self.shared = not (many and min(sizes.values()) < _NARROW and room <= _ROOM)
+        long = _has_long_sums(self.program, loop, steps.points)
+        self.shared = long or not (many and min(sizes.values()) < _NARROW and room <= _ROOM)
         self.place = GROUP if self.shared else THREAD
         self.ranges = state_ranges(self.program, loop)
         self.halves = {p: sizes[p] for p in steps.early} if self.shared else {}

@@ -6,7 +6,22 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
-from ir import Axis, Graph, Program, Tile, apply, carry, cast, contract, exp, now, prior, reduce
+from ir import (
+    Axis,
+    Graph,
+    Program,
+    Tile,
+    apply,
+    carry,
+    cast,
+    contract,
+    exp,
+    now,
+    prior,
+    recur,
+    reduce,
+    uniform,
+)
 from ir.axes import as_index
 from ir.schedule import Value
 
@@ -143,4 +158,16 @@ def outer() -> Program:
     m, n, k = g.axes(m=4, n=6, k=5)
     product = contract(g.input("A", (m, k), "f16"), g.input("B", (n,), "f16"), over=k)
     g.output("C", product, "f16", (n, m))
+    return g.program()
+
+
+def legendre(steps: int, rows: int, points: int) -> Program:
+    """Sums of Legendre polynomials up to a degree, which go by their recurrence, for each row."""
+    g = Graph("legendre")
+    t, b, n = g.axes(l=steps, b=rows, n=points)
+    x, number = g.input("x", (n,), "f32", values=uniform(-1, 1)), cast(g.iota(t), "f32")
+    here, last = g.state(t, (n,), 1.0), g.state(t, (n,), 0.0)
+    recur(last, here)
+    recur(here, ((2 * number + 1) * x * here - number * last) / (number + 1))
+    g.output("Y", reduce("sum", g.input("C", (b, t), "f32") * here, over=t))
     return g.program()

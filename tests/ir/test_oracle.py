@@ -33,7 +33,7 @@ from ir.ops.base import TileArray
 from ir.ops.product import product_sum
 from ir.scalar import scalar_function
 from ir.values import indices
-from tests.ir.programs import programs
+from tests.ir.programs import legendre, programs
 
 Array = np.ndarray[Any, Any]
 _OWN = ("row", "moved", "both")  # ways to look up that have an axis of their own
@@ -324,3 +324,32 @@ def test_lookups_along_any_dimensions_are_indexing(ways: list[str]) -> None:
     wanted = inputs["pool"][tuple(np.minimum(place, 5) for place in places)]
     found = evaluate(program, inputs)["Y"]
     np.testing.assert_array_equal(found, np.where(outside, np.float32(-1), wanted))
+
+
+def test_states_weighed_and_summed_over_all_steps() -> None:
+    """The product that only the sum reads is never formed, and its state is the loop's."""
+    program = legendre(6, 3, 20)
+    inputs = random_inputs(program, np.random.default_rng(0))
+    x, c = inputs["x"].astype(np.float64), inputs["C"].astype(np.float64)
+    wanted = np.stack([np.polynomial.legendre.legval(x, row) for row in c])
+    np.testing.assert_allclose(evaluate(program, inputs)["Y"], wanted, atol=1e-12)
+
+
+def test_a_weighed_state_may_be_of_other_steps_too() -> None:
+    g = Graph("decay")
+    t, n = g.axes(t=5, n=3)
+    x = g.input("X", (t, n), "f32")
+    state = g.state(t, (n,))
+    g.output("last", recur(state, 0.5 * state + x))
+    g.output("sum", reduce("sum", x * state, over=t))
+    g.output("most", reduce("max", x * state, over=t))
+    program = g.program()
+    inputs = random_inputs(program, np.random.default_rng(0))
+    rows, before = inputs["X"].astype(np.float64), [np.zeros(3)]
+    for row in rows:
+        before.append(0.5 * before[-1] + row)
+    terms = rows * np.stack(before[:-1])
+    found = evaluate(program, inputs)
+    np.testing.assert_allclose(found["sum"], terms.sum(0), rtol=1e-12)
+    np.testing.assert_allclose(found["most"], terms.max(0), rtol=1e-12)
+    np.testing.assert_allclose(found["last"], before[-1], rtol=1e-12)

@@ -30,7 +30,7 @@ from ir.ops.fold import Fold
 from ir.ops.load import Load
 from ir.ops.read import Read
 from ir.phases import PLAIN, phases_of
-from tests.ir.programs import streamed
+from tests.ir.programs import legendre, streamed
 
 
 def routed() -> Program:
@@ -244,3 +244,36 @@ def test_long_chains_are_cut_as_short_ones_are() -> None:
         x = x + x.at(t=3 - t) * 0.0 if place == 1500 else x * 1.0001
     g.output("Y", cumulative("sum", x, t))
     assert [phase.plain for phase in phases_of(g.program())] == [False, True]
+
+
+def test_terms_of_sums_over_all_steps_are_no_part_of_a_step() -> None:
+    """Polynomials, one by one, and sums of them for many rows: the rows have no place in a step."""
+    program = legendre(6, 5, 20)
+    (loop,) = loops_of(program)
+    rows = [p for p, node in enumerate(program.nodes) if {"b", "l"} <= {*node.axes}]
+    assert len(rows) == 2
+    assert not loop.inside.intersection(rows)
+    first, second = phases_of(program)
+    assert [first.plain, second.plain] == [True, False]
+    assert [spec.shape for spec in first.program.outputs] == [(6, 20)]
+
+
+def test_terms_of_one_row_are_a_step_s() -> None:
+    program = legendre(6, 1, 20)
+    (loop,) = loops_of(program)
+    (product,) = (p for p, node in enumerate(program.nodes) if {"b", "l", "n"} <= {*node.axes})
+    assert product in loop.inside
+
+
+def test_what_a_step_stores_stays_in_it() -> None:
+    """It is as much as what it is made of, or is no sum's."""
+    g = Graph("stored")
+    t, b, n = g.axes(t=6, b=5, n=20)
+    state = g.state(t, (n,), 1.0)
+    term = g.input("C", (b, t), "f32") * state
+    g.output("terms", term)
+    g.output("Y", recur(state, 0.5 * state))
+    program = g.program()
+    assert [spec.name for phase in phases_of(program) for spec in phase.program.outputs] == [
+        "terms", "Y",
+    ]  # fmt: skip

@@ -16,12 +16,13 @@ from ir.dtypes import to_float
 from ir.errors import ProgramError
 from ir.folding import argmax, cumulative, recur, scan, scatter, top
 from ir.inputs import drawn_inputs
+from ir.phases import phases_of
 from ir.plain.build import plain_kernel
 from ir.plain.code import GROUP, PlainKernel
 from ir.plain.meaning import meaning
 from ir.program import Program
 from ir.registry import load_operator
-from ir.values import indices
+from ir.values import indices, uniform
 from tests.plain.judge import judge
 
 
@@ -347,3 +348,27 @@ def test_states_of_whole_numbers_are_as_narrow_as_what_they_hold() -> None:
     grown = plain_kernel(g.program())
     assert {array.dtype for array in grown.arrays if array.place == GROUP} == {"i32"}
     judge(g.program())
+
+
+@pytest.mark.parametrize(("rows", "terms", "group"), [
+    (3, 200, True), (3, 40, False), (2000, 200, False), (2000, 3000, True),
+])  # fmt: skip
+def test_long_sums_of_a_step_are_a_group_s(rows: int, terms: int, group: bool) -> None:
+    """A threshold of each row, by halving: one number at a step, of a sum along the row."""
+    program = halved(rows, terms)
+    (phase,) = (phase for phase in phases_of(program) if phase.plain)
+    assert plain_kernel(phase.program).cooperative is group
+    if rows * terms < 1 << 16:
+        judge(program)
+
+
+def halved(rows: int, terms: int) -> Program:
+    g = Graph("halved")
+    t, b, n = g.axes(t=4, b=rows, n=terms)
+    x = g.input("X", (b, n), "f32", values=uniform(0, 1))
+    low, high = g.state(t, (b,), 0.0), g.state(t, (b,), 1.0)
+    middle = 0.5 * (low + high)
+    much = reduce("sum", where(x >= middle, x, 0.0), over=n) >= 0.3 * terms
+    recur(high, where(much, high, middle))
+    g.output("low", recur(low, where(much, middle, low)))
+    return g.program()

@@ -83,6 +83,18 @@ def test_expected_nan_and_infinity_are_right() -> None:
     assert not bounds.judge(np.array([1.0, np.nan, 3e38, -np.inf], np.float32)).right
 
 
+def test_what_overflows_on_the_way_to_infinity_may_be_anything() -> None:
+    """x / x of numbers whose squares are too large is 1 by the program, and NaN by a kernel."""
+    value = np.array([np.inf, -np.inf, np.inf, 1.0])
+    reach = np.array([np.inf, np.inf, 0.0, 0.0], np.float32)
+    bounds = Bounds.around(Answer(value, reach), "f32")
+    nan = np.float32(np.nan)
+    assert bounds.judge(np.array([nan, np.inf, np.inf, 1.0], np.float32)).right
+    assert bounds.judge(np.array([3.0, nan, np.inf, 1.0], np.float32)).right
+    assert not bounds.judge(np.array([nan, nan, nan, 1.0], np.float32)).right
+    assert not bounds.judge(np.array([nan, nan, -np.inf, 1.0], np.float32)).right
+
+
 def test_numbers_too_large_for_a_type_are_infinite_or_its_largest() -> None:
     assert exactly([1e5], "f16").judge(np.array([np.inf], np.float16)).right
     assert not exactly([1e5], "f16").judge(np.array([6e4], np.float16)).right

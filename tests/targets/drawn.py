@@ -20,8 +20,10 @@ from ir import (
     exp,
     floor,
     indices,
+    log,
     maximum,
     minimum,
+    near_identity,
     recur,
     reduce,
     rsqrt,
@@ -221,6 +223,115 @@ class Drawn:
         self.count += 1
         self.g.output(f"A{self.count}", argmax(x, self.axis(x)), "i32")
 
+    # -- rarer ones
+
+    def weighed(self) -> Tile:
+        """What a state was before each step, weighed and summed over the steps."""
+        x = self.value()
+        time = self.axis(x, "ij")
+        rest = tuple(self.axes[name] for name in x.axes if name != time.name)
+        state = self.g.state(time, rest, self.one((0.0, 0.5)))
+        made = recur(state, tanh(0.5 * state + x)), reduce("sum", x * state, over=time)
+        other = reduce("sum", sigmoid(self.input(time.name)) * state, over=time)
+        return self.one((*made, other, reduce("max", state, over=time)))
+
+    def two_states(self) -> Tile:
+        """Two states that are made of each other, one of them over fewer axes."""
+        x = self.value()
+        time = self.axis(x, "ij")
+        rest = tuple(self.axes[name] for name in x.axes if name != time.name)
+        if not rest:
+            raise ProgramError("nothing beside")
+        over, less = rest[-1], rest[:-1]
+        wide, narrow = self.g.state(time, rest), self.g.state(time, less, 1.0)
+        new = 0.5 * wide + x * narrow
+        size = reduce("sum", new * new, over=over) * (1 / self.extents[over.name])
+        last = recur(wide, new * rsqrt(size + 0.5)), recur(narrow, 0.9 * narrow + 0.1 * size)
+        return self.one((*last, new, wide * narrow))
+
+    def chosen_states(self) -> Tile:
+        """A whole number that goes along, says what is read, and is found by what is read."""
+        x = self.value()
+        time = self.axis(x, "ij")
+        over = self.axis(x, "ijk".replace(time.name, ""))
+        rest = tuple(self.axes[n] for n in x.axes if n not in (time.name, over.name))
+        place = self.g.state(time, rest, 0, "i32")
+        best = argmax(x - 0.1 * absolute(self.g.iota(over) - place), over)
+        last = recur(place, best)
+        return cast(self.one((last, place, best)), "f32") * (1 / self.extents[over.name])
+
+    def attended(self) -> Tile:
+        """Shares of products, by which others are summed; or their statistics."""
+        k, i, j = (self.axes[name] for name in "kij")
+        self.count += 1
+        e = self.g.axis(f"e{self.count}", self.one((16, 32)))
+        batch = self.one(("", "b"))
+        q, keys = self.input(f"{batch}ik", ("bf16", "f16")), self.input(f"{batch}jk", ("bf16",))
+        s = contract(cast(q, "bf16"), keys, over=k) * 0.25
+        if self.one((True, False)):
+            s = s + self.value_over("ijb")
+        if self.one((True, False)):
+            s = where(self.g.iota(j) <= self.g.iota(i) * 2, s, -1e30)
+        m = reduce("max", s, over=j)
+        p = exp(s - m)
+        total = reduce("sum", p, over=j)
+        dims = (*(self.axes[n] for n in batch), j, e)
+        self.count += 1
+        v = self.g.input(f"X{self.count}", dims, "bf16")
+        o = reduce("sum", contract(cast(p, "bf16"), v, over=j) / total, over=e)
+        return self.one((o, o, m + log(total), p / total))
+
+    def value_over(self, axes: str) -> Tile:
+        some = tuple(v for v in self.values if {*v.axes} <= {*axes})
+        if not some:
+            raise ProgramError("no such value")
+        return cast(self.one(some), "f32")
+
+    def wide(self) -> Tile:
+        """Numbers of eight bytes."""
+        x = self.value()
+        dtype = self.one(("i64", "f64"))
+        part = self.input(self.one(tuple(x.axes) or ("i",)), (dtype,))
+        if dtype == "i64":
+            return x + cast(part & 3, "f32")
+        return cast(cast(x, "f64") * part, "f32")
+
+    def both_reduced(self) -> Tile:
+        x = self.value()
+        if len(x.axes) < 2:
+            raise ProgramError("one axis")
+        over = tuple(self.axes[name] for name in x.axes[-2:] if name in self.axes)
+        return reduce(self.one(("sum", "max")), x, over=over)
+
+    def running(self) -> Tile:
+        x = self.value()
+        axis = self.axis(x)
+        kind, backward = self.one(("sum", "max", "min")), self.one((True, False))
+        scale = 1 / self.extents[axis.name] if kind == "sum" else 1.0
+        return cumulative(kind, x, axis, backward=backward) * scale
+
+    def looked_up(self) -> Tile:
+        """Rows of a tensor at places that are computed."""
+        x = self.value()
+        axis = self.axis(x)
+        self.count += 1
+        place = argmax(x, axis)
+        table = self.g.tensor(f"X{self.count}", (axis.extent, self.extents["k"]), "bf16")
+        if "k" in place.axes:
+            raise ProgramError("it has that axis")
+        return cast(table[place, self.axes["k"]], "f32")
+
+    def powers(self) -> Tile:
+        """A matrix multiplied by itself, some times."""
+        k = self.axes["k"]
+        self.count += 1
+        m, n = (self.g.axis(f"{s}{self.count}", k.extent) for s in "mn")
+        w = self.g.input(f"X{self.count}", (k, n), "bf16", values=near_identity(0.02))
+        a = cast(w, "f32")
+        for _ in range(self.one((1, 2))):
+            a = contract(cast(a, "bf16").at({n: m}), w.at({k: m}), over=m)
+        return reduce("sum", a, over=n)
+
 
 WAYS = (
     Drawn.product, Drawn.product, Drawn.reduced, Drawn.elementwise, Drawn.elementwise,
@@ -230,12 +341,19 @@ WAYS = (
 )  # fmt: skip
 
 
-def drawn(seed: int) -> Program | None:
+RARER = (
+    *(way for way in WAYS if way is not Drawn.place),
+    Drawn.weighed, Drawn.weighed, Drawn.two_states, Drawn.chosen_states, Drawn.attended,
+    Drawn.attended, Drawn.wide, Drawn.both_reduced, Drawn.running, Drawn.looked_up, Drawn.powers,
+)  # fmt: skip
+
+
+def drawn(seed: int, ways: Sequence[Callable[[Drawn], Tile | None]] = WAYS) -> Program | None:
     """The program of a seed; None where nothing came of it."""
     own = Drawn(seed)
     for _ in range(own.rng.integers(3, 9)):
         try:
-            made = own.one(WAYS)(own)
+            made = own.one(ways)(own)
         except ProgramError:
             continue
         if made is not None:

@@ -17,7 +17,7 @@ from ir.targets.cuda.rows.hardware import known_hardware
 from tests.emulator.emulate import compiler
 from tests.few import few
 from tests.judging import bounds_of
-from tests.targets.drawn import drawn
+from tests.targets.drawn import RARER, drawn
 from tests.targets.test_cuda_emulated import problems
 
 CPU, CUDA = get_backend("cpu"), get_backend("cuda")
@@ -44,10 +44,25 @@ def right_on_this_machine(program: Program, cache: Path, seed: int = 0) -> None:
     assert [one.detail for one in found if not one.ok] == []
 
 
+@pytest.mark.parametrize("seed", few(range(40), range(0, 40, 10)))
+def test_rarer_ones_on_a_cpu(seed: int, code_cache: Path) -> None:
+    program = drawn(seed, RARER)
+    if program is not None:
+        right_on_this_machine(program, code_cache, seed)
+
+
 @needs_compiler
 @pytest.mark.parametrize("seed", few(range(60), range(5, 60, 10)))
 def test_on_cards(seed: int) -> None:
     program = drawn(seed)
+    if program is not None:
+        emulated(program, seed)
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", few(range(40), range(5, 40, 10)))
+def test_rarer_ones_on_cards(seed: int) -> None:
+    program = drawn(seed, RARER)
     if program is not None:
         emulated(program, seed)
 

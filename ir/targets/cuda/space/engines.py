@@ -168,7 +168,8 @@ def space_of(
     found = {USUAL: residence_space(program, hardware, least, USUAL)}
     estimates = {USUAL: _estimate(found[USUAL])}
     for residence in residences(program, int(hardware["sms"]))[1:] if residing else ():
-        if min(estimates.values()) <= NEAR and PARTS not in residence:
+        whole = [estimates[one] for one in found if PARTS not in one]
+        if min(whole) <= NEAR and PARTS not in residence:
             continue
         if _between(program, residence) > int(hardware["memory_bytes"]) // ROOM:
             continue
