@@ -32,6 +32,7 @@ from ir.targets.cuda.layouts.woven import COLUMNS, ROWS
 from ir.targets.cuda.plain.plain_products import Tile
 from ir.targets.cuda.plain.plain_step import RESIDENT, PlainStep, Settings
 from ir.targets.cuda.plain.plain_stream import WIDEST
+from ir.targets.cuda.seeds.plain_seeds import fastest_cuts
 from ir.targets.cuda.space.plain_cuts import PlainCuts, room_of
 from ir.targets.cuda.space.plain_rules import (
     all_run,
@@ -52,7 +53,6 @@ _THREADS = (32, 64, 128, 256, 512)
 _RUNS, _AHEAD = (1, 2, 4, 8, 16, 32), (0, 1, 2, 3)
 _BESIDE = ((128, 8, 0, THREAD), (64, 16, 0, THREAD), (256, 8, 0, THREAD), (128, 4, 0, THREAD))
 _SHARES = (1, 4, 8, 16, 32)
-_CUTS = 6  # ways to cut among the seeds
 _APART = 16  # steps of a turn at most, among seeds of threads that read their rows apart
 _LONG = 512  # iterations of a fold from which blocks come first among seeds
 
@@ -280,18 +280,14 @@ class PlainCudaKernel:
 
     def seeds(self) -> list[dict[str, Value]]:
         """What a thread or a block does, with the ways to cut that look fastest."""
-        from ir.targets.cuda.cost.plain_costs import PlainCosts
-
-        plain, cuts = self._uncut_seeds(), list(self.cuts.all())
-        if len(cuts) == 1:
+        plain = self.uncut_seeds()
+        if len(list(self.cuts.all())) == 1:
             return plain
-        costs = PlainCosts(self)
-        ranked = sorted(cuts, key=lambda cut: costs.clocks(self.cuts.ways(cut), plain[0]))
-        few = ranked[:_CUTS]
+        few = fastest_cuts(self.program, self.hardware, self.name)
         seeds = [{**plain[0], **cut} for cut in few]
         return seeds + [{**seed, **cut} for seed in plain[1:] for cut in few[:2]]
 
-    def _uncut_seeds(self) -> list[dict[str, Value]]:
+    def uncut_seeds(self) -> list[dict[str, Value]]:
         """Blocks first where points are few or the axis is long."""
         if not self.folds:
             few = self.points < 128 * int(self.hardware["sms"]) and not self.plain.cooperative

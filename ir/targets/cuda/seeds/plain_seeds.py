@@ -1,0 +1,36 @@
+"""Which ways to cut a phase of plain kernels look fastest: of one program once, wherever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+from ir.program import Program
+from ir.schedule import Value
+from ir.target import Hardware
+
+MOST = 6  # ways to cut among the seeds
+Cut = tuple[tuple[str, Value], ...]
+
+
+def fastest_cuts(
+    program: Program, hardware: Hardware, name: Callable[[str], str]
+) -> list[dict[str, Value]]:
+    """The ways whose first seed takes the least time, by `name` of each decision.
+
+    Residences of a program have phases in common, which differ in how many kernels come before.
+    """
+    found = _fastest(replace(program, name="phase"), hardware)
+    return [{name(stem): value for stem, value in cut} for cut in found]
+
+
+@lru_cache(maxsize=256)
+def _fastest(program: Program, hardware: Hardware) -> tuple[Cut, ...]:
+    from ir.targets.cuda.cost.plain_costs import PlainCosts
+    from ir.targets.cuda.space.plain import PlainCudaKernel
+
+    kernel = PlainCudaKernel(program, "", hardware)
+    costs, first = PlainCosts(kernel), kernel.uncut_seeds()[0]
+    ranked = sorted(kernel.cuts.all(), key=lambda cut: costs.clocks(kernel.cuts.ways(cut), first))
+    return tuple(tuple(cut.items()) for cut in ranked[:MOST])
