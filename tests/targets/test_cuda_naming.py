@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ir import Graph, cast, contract, silu
+from ir import Graph, cast, contract, cumulative, indices, recur, scatter, silu
 from ir.inputs import random_inputs
 from ir.program import Program
 from ir.targets.cuda.text.naming import text_name
@@ -30,7 +30,7 @@ def _named(names: tuple[str, ...]) -> Program:
 
 def test_names_of_the_text_are_no_tensors() -> None:
     assert [text_name(name) for name in ("A", "bias_A", "t7")] == ["A", "bias_A", "t7"]
-    words = ("v", "int", "x", "NULL", "TW_INF")
+    words = ("v", "int", "x", "NULL", "TW_INF", "threadIdx")
     assert [text_name(word) for word in words] == [f"{word}_data" for word in words]
 
 
@@ -45,3 +45,31 @@ def test_any_name_will_do(names: tuple[str, ...], engine: str) -> None:
     kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
     assert {argument.name for argument in kernel.arguments} >= set(names)
     assert not problems(program, kernel, inputs, bounds_of(program, inputs), 0)
+
+
+def _stepped(names: tuple[str, ...]) -> Program:
+    """What plain kernels have: states, running sums, places that are sent to, and the axes."""
+    g = Graph("stepped")
+    t, n, k = g.axes(**{names[0]: 6, names[1]: 20, names[2]: 5})
+    x = g.input(names[3], (t, n), "f32")
+    state = g.state(t, (n,))
+    g.output(names[4], recur(state, 0.5 * state + x))
+    g.output(names[5], cumulative("sum", x, n))
+    place = g.input(names[6], (n,), "i32", values=indices(5))
+    g.output(names[7], scatter("sum", x, {k: place}))
+    return g.program()
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("names", [
+    ("new", "operator", "and", "float", "this", "u32", "switch", "try"),
+    ("threadIdx", "for_", "main", "blockIdx", "volatile", "min", "fmaf", "__global__"),
+    ("point", "room", "thread", "delete", "xor", "i64", "asm", "warpSize"),
+])  # fmt: skip
+def test_any_name_will_do_in_plain_kernels(names: tuple[str, ...]) -> None:
+    program = _stepped(names)
+    inputs = random_inputs(program, np.random.default_rng(0))
+    space = BACKEND.space(program, HARDWARE)
+    for row in space.sample(np.random.default_rng(0), 2):
+        kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+        assert not problems(program, kernel, inputs, bounds_of(program, inputs), 0)

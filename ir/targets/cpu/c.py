@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ir.c_words import C_WORDS
 from ir.targets.cpu.c_flow import Usage
 from ir.targets.cpu.c_prelude import Prelude
 from ir.targets.cpu.c_values import ATOM, SUM, Expression, Values, near_stride
@@ -26,14 +27,8 @@ from ir.targets.cpu.nest import (
     Value,
 )
 
-_KEYWORDS = (
-    "alignas alignof asm auto bool break case char const constexpr continue default do double else "
-    "enum extern false float for goto if inline int linux long nullptr register restrict return "
-    "short signed sizeof static static_assert struct switch thread_local true typedef typeof union "
-    "unix unsigned void volatile while"
-)
 # Names that neither a variable nor an operand may have in C.
-RESERVED_WORDS = frozenset((*_KEYWORDS.split(), "thread", "threads", "args", "team"))
+RESERVED_WORDS = C_WORDS | {"thread", "threads", "args", "team"}
 # Names that the text's own helpers and types begin with or contain (`c_prelude`).
 _HELPERS = re.compile(
     r"(.*_)?v\d+(i|u|f|bf|e)\d.*|.*_(at|of)(_.*)?|(load|store|stream|scatter|gather|spread|splat|"

@@ -9,6 +9,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ir.c_words import OTHER_WORDS
 from ir.kernel import Argument, Kernel
 from ir.targets.cpu.c import RESERVED_WORDS, safe_name
 
@@ -50,15 +51,6 @@ extern "C" {{
 }}
 #endif
 """
-
-# C++'s keywords beside C's, and macros in small letters that a program may have before the header.
-_OTHER_WORDS = (
-    "and and_eq assert bitand bitor catch char8_t char16_t char32_t class co_await co_return "
-    "co_yield compl complex concept consteval constinit const_cast decltype delete dynamic_cast "
-    "errno explicit export friend imaginary mutable namespace new noexcept noreturn not not_eq "
-    "operator or or_eq private protected public reinterpret_cast requires static_cast stderr stdin "
-    "stdout template this throw try typeid typename using virtual wchar_t xor xor_eq"
-)
 
 _TILES_LLVM = """
 ; Linux gives tile registers (AMX) to processes that ask; a refusal is found by the kernel's author.
@@ -212,7 +204,7 @@ def described(argument: Argument, name: str, extents: str = "") -> str:
 def _c_names(kernel: Kernel, symbol: str) -> dict[str, str]:
     """What C calls each operand: its own name where C and the entry's own words allow it."""
     taken = {*RESERVED_WORDS, *_C_TYPES.values(), "scratch", "slot", symbol, kernel.entry}
-    taken |= {kernel.name, *_OTHER_WORDS.split()}  # the header may define the kernel's name
+    taken |= {kernel.name, *OTHER_WORDS}  # the header may define the kernel's name
     names = {}
     for argument in _operands(kernel):
         name = safe_name(argument.name.replace(".", "_"))

@@ -13,11 +13,12 @@ from ir.plain.accesses import names_in
 from ir.plain.code import Array, Call, Convert, Element, Name, Number, Scalar
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.coded import looked_up
+from ir.targets.cuda.text.naming import WORDS
 
 # what the text around means something else by
 _TAKEN = ("thread", "point", "step", "turn", "upper", "lane", "warp", "first", "mine", "left",
-          "live", "slot", "scratch", "room", "start", "limit", "some", "place", "unit", "word",
-          "min", "max", "abs", "exp", "log", "sqrt")  # fmt: skip
+          "live", "slot", "scratch", "room", "start", "limit", "some", "place", "unit",
+          "word")  # fmt: skip
 
 
 class Names:
@@ -30,7 +31,7 @@ class Names:
     def __getitem__(self, name: str) -> str:
         if name not in self._known:
             stem = re.sub(r"\W", "_", name)
-            if stem in _TAKEN or stem.startswith(("tw_", "rt_", "TW_")):
+            if stem in _TAKEN or stem in WORDS or stem.startswith(("tw_", "rt_", "TW_", "__")):
                 stem = f"{stem}_"
             found, number = stem, 1
             while found in self._used:
