@@ -19,7 +19,7 @@ from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Contract, Reduce
 from ir.ops.store import Store
-from ir.program import Node, Program
+from ir.program import LARGEST_EXTENT, Node, Program
 from ir.tiles import Tile
 
 SHORT = 16  # points that one instruction sums
@@ -54,7 +54,8 @@ class Pair:
         self.length = program.axes[inner]
 
     def joins(self) -> bool:
-        return all(map(self._goes_together, self.program.nodes)) and self._alike()
+        fits = self.program.axes[self.outer] * self.length <= LARGEST_EXTENT
+        return fits and all(map(self._goes_together, self.program.nodes)) and self._alike()
 
     def _alike(self) -> bool:
         """Whether all that reads or writes a tensor loses the same dimension of it."""

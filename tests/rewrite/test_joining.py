@@ -92,3 +92,13 @@ def test_attention_behind_a_rotation_is_one_kernel_on_tensor_cores() -> None:
     assert "pair" not in pieces[-1].program.axes
     kinds = [kernel.kind for kernel in kernels_of(program, HARDWARE, "wgmma", OPERANDS)]
     assert kinds == ["block", "block", "tensor"]
+
+
+def test_axes_of_more_points_together_than_a_coordinate_has_stay_apart() -> None:
+    """Eight gigabytes of bf16: every element by itself, and every target has kernels of it."""
+    program = load_operator("activation").build(m=65536, n=65536, dtype="bf16")
+    assert joined_axes(program) is program
+    shorter = load_operator("activation").build(m=65536, n=32767, dtype="bf16")
+    assert dict(joined_axes(shorter).extents) == {"m": 65536 * 32767}
+    kernels = kernels_of(program, HARDWARE)
+    assert [dict(kernel.program.extents) for kernel in kernels] == [dict(program.extents)]
