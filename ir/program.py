@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 LONGEST_NAME = 100  # it becomes part of a file's name
 LARGEST_EXTENT = 2**31 - 1
+WORKSPACE = "workspace"  # an argument of kernels, beside tensors
 LARGEST_TENSOR = 2**56  # bytes; offsets into several such tensors are still i64
 MOST_DIMENSIONS = 32
 
@@ -230,6 +231,8 @@ def _lies_within(stored: tuple[int, ...], whole: tuple[int, ...]) -> bool:
 def _check_tensor(program: str, spec: TensorSpec) -> None:
     """Raises ProgramError for a role, dtype or shape that no memory has."""
     what = f"{program}: tensor {spec.name}"
+    if spec.name == WORKSPACE:
+        raise ProgramError(f"{what}: kernels call memory of their own so; choose another name")
     if spec.role not in ("input", "output"):
         raise ProgramError(f"{what} is neither input nor output, but {spec.role!r}")
     check_packs(spec)

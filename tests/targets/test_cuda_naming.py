@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from ir import Graph, cast, contract, cumulative, indices, recur, scatter, silu
+from ir.errors import ProgramError
 from ir.inputs import random_inputs
 from ir.program import Program
+from ir.rewrite.undotted import undotted
 from ir.targets.cuda.text.naming import text_name
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
@@ -73,3 +75,42 @@ def test_any_name_will_do_in_plain_kernels(names: tuple[str, ...]) -> None:
     for row in space.sample(np.random.default_rng(0), 2):
         kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
         assert not problems(program, kernel, inputs, bounds_of(program, inputs), 0)
+
+
+def _dotted() -> Program:
+    """Names as a model has them, beside those that they would be without dots."""
+    g = Graph("dotted")
+    m, n, k = g.axes(**{"a.m": 24, "a_m": 40, "k.0": 32})
+    x, w = g.input("up.0.weight", (m, k), "bf16"), g.input("up_0_weight", (n, k), "bf16")
+    y = contract(x, w, over=k) + g.input("a.m", (n,), "f32")
+    g.output("y.1", y, "bf16", (m, n))
+    g.output("y_1", cumulative("sum", y, n), "f32", (m, n))
+    return g.program()
+
+
+def test_names_without_dots_are_nobody_else_s() -> None:
+    program = undotted(_dotted())
+    assert [axis for axis, _ in program.extents] == ["a_m_", "a_m", "k_0"]
+    assert [spec.name for spec in program.tensors] == [
+        "up_0_weight_", "up_0_weight", "a_m_", "y_1_", "y_1",
+    ]  # fmt: skip
+    assert undotted(program) is program
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+def test_names_may_have_dots() -> None:
+    program = _dotted()
+    inputs = random_inputs(program, np.random.default_rng(0))
+    space = BACKEND.space(program, HARDWARE)
+    for row in space.sample(np.random.default_rng(0), 3):
+        kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+        named = [a.name for a in kernel.arguments if a.role != "workspace"]
+        assert named == ["up.0.weight", "up_0_weight", "a.m", "y.1", "y_1"]
+        assert not problems(program, kernel, inputs, bounds_of(program, inputs), 0)
+
+
+def test_a_tensor_has_another_name_than_memory_of_kernels_own() -> None:
+    g = Graph("named")
+    g.output("Y", g.input("workspace", (g.axis("m", 4),), "f32") * 2.0)
+    with pytest.raises(ProgramError, match="choose another name"):
+        g.program()

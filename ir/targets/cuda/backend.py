@@ -61,16 +61,12 @@ class CudaBackend:
     def forms(self, program: Program, hardware: Hardware) -> Forms:
         """Equal programs by the work they are here."""
         from ir.rewrite.forms import forms_of
-        from ir.rewrite.indexing import indexed
-        from ir.rewrite.inhabited import inhabited
         from ir.targets.cuda.space.engines import rates_of
 
-        return forms_of(indexed(inhabited(program)), rates_of(hardware))
+        return forms_of(_written(program), rates_of(hardware))
 
     def space(self, program: Program, hardware: Hardware) -> Space:
         """Every decision for `program`; raises UsageError for types that the card lacks."""
-        from ir.rewrite.indexing import indexed
-        from ir.rewrite.inhabited import inhabited
         from ir.routes import space_of_forms
         from ir.targets.cuda.cost.costs import least_clocks
         from ir.targets.cuda.space.engines import rates_of, space_of
@@ -84,7 +80,7 @@ class CudaBackend:
                 )
         self._refuse_too_large(program, hardware)
         return space_of_forms(
-            indexed(inhabited(program)),
+            _written(program),
             rates_of(hardware),
             lambda form: least_clocks(form, hardware),
             lambda form, least, all_of_it: space_of(form, hardware, least, all_of_it),
@@ -102,31 +98,37 @@ class CudaBackend:
         self, program: Program, schedule: Schedule, hardware: Hardware, full: bool = False
     ) -> Kernel:
         """Generate the kernel's text and launch plan; raises Refusal."""
-        from ir.rewrite.indexing import indexed
-        from ir.rewrite.inhabited import inhabited
+        from ir.rewrite.undotted import as_named
         from ir.routes import as_given, formed
         from ir.targets.cuda.build.program_text import lower_all
         from ir.targets.cuda.space.engines import rates_of, route_of
 
-        written = indexed(inhabited(program))
+        written = _written(program)
         form, schedule = formed(written, schedule, rates_of(hardware))
         route, values = route_of(form, schedule, hardware)
         kernel = lower_all(form, values, hardware, route.engine, route.residence)
-        return as_given(kernel, written)
+        return as_named(as_given(kernel, written), program)
 
     def listings(
         self, program: Program, schedule: Schedule, hardware: Hardware
     ) -> tuple[Listing, ...]:
         """The kernels of a schedule, behind each pass; raises Refusal."""
-        from ir.rewrite.indexing import indexed
-        from ir.rewrite.inhabited import inhabited
         from ir.routes import formed
         from ir.targets.cuda.build.listings import listings_of
         from ir.targets.cuda.space.engines import rates_of
 
-        form, own = formed(indexed(inhabited(program)), schedule, rates_of(hardware))
+        form, own = formed(_written(program), schedule, rates_of(hardware))
         return listings_of(form, own, hardware)
 
     def standalone(self, kernel: Kernel, symbol: str = "") -> Standalone:
         """Unused: CUDA kernels are exported as text, cubin and a Python module."""
         raise UsageError("the cuda target exports text and cubins; there is no C form")
+
+
+def _written(program: Program) -> Program:
+    """What kernels are generated of."""
+    from ir.rewrite.indexing import indexed
+    from ir.rewrite.inhabited import inhabited
+    from ir.rewrite.undotted import undotted
+
+    return undotted(indexed(inhabited(program)))
