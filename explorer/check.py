@@ -39,6 +39,7 @@ _UNLIKELY = 4.0  # standard deviations of a mean error
 _COARSE = 0.125  # part of itself that an element may be off and still be a rounded number
 LEANING = 0.004  # part of itself by which an output of right roundings may lean to one side
 _HAIR = 1 + 2.0**-20  # ends of intervals are kept in f32
+_TIED = 2.0**-18  # part of itself by which ends that are kept so may lie beside a number's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,8 @@ class Bounds:
             known = np.isfinite(have) & np.isfinite(low) & np.isfinite(high)
             have, want, room = have[known], want[known], (high - low)[known] / 2
             stored, odd = _stored(want, room, self.dtype)
+            told = stored == stored
+            have, want, room, stored, odd = (a[told] for a in (have, want, room, stored, odd))
             weight = np.square(want).sum()
             lean = ((have - stored) * want).sum() / weight
             chance = np.sqrt(np.square(odd * want).sum()) / weight
@@ -206,10 +209,12 @@ class Bounds:
 def _stored(want: Array, room: Array, dtype: str) -> tuple[Array, Array]:
     """The exact values as `dtype` holds them, and how far a right kernel's usually are from that.
 
-    Only where rounding is in doubt: elsewhere a right kernel stores the same number.
+    Only where rounding is in doubt: elsewhere a right kernel stores the same number. No number
+    where it is in doubt for the ends' own rounding alone, as it is of numbers between two others.
     """
     slack = np.maximum(room - FORMATS[dtype].half_unit(np.abs(want)), 0.0)
     low, stored, high = (_nearest(value, dtype) for value in (want - slack, want, want + slack))
+    stored = np.where((low != high) & (slack <= _TIED * np.abs(want)), np.nan, stored)
     flips = np.minimum((high - low) / 2, room)
     return stored, np.where(flips > 0, np.hypot(slack / _ODD, np.minimum(flips, room - slack)), 0.0)
 
@@ -234,11 +239,14 @@ def _whole_interval(answer: Answer, dtype: str) -> tuple[Array, Array]:
     if value.dtype.kind == "b":
         return value & ~(answer.reach > 0), value | (answer.reach > 0)
     limits = np.iinfo(storage) if storage.kind in "iu" else None
-    steps = np.ceil(np.minimum(answer.reach, 2.0**31)).astype(np.int64)
+    steps = np.ceil(np.minimum(answer.reach, 2.0**62)).astype(np.int64)
     if limits is None:
         return value.astype(storage), value.astype(storage)
     exact = value.astype(storage)
-    low, high = (np.clip(value + way * steps, limits.min, limits.max) for way in (-1, 1))
+    with np.errstate(over="ignore"):  # ends beyond 64 bits wrap, and are the last numbers there
+        low, high = value - steps, value + steps
+    low, high = np.where(low > value, limits.min, low), np.where(high < value, limits.max, high)
+    low, high = (np.clip(end, limits.min, limits.max) for end in (low, high))
     sure = steps == 0
     low, high = (np.where(sure, exact, end.astype(storage)) for end in (low, high))
     return low, high

@@ -24,7 +24,7 @@ from ir.ops.store import Store
 from ir.pack_stores import packed_bytes
 from ir.packs import packed_shape
 from ir.program import Node, Pin, Program, known
-from ir.tiles import Number, Operand, TensorHandle, Tile, apply
+from ir.tiles import LOGICAL, Number, Operand, TensorHandle, Tile, apply, counted
 from ir.values import Values
 
 
@@ -304,9 +304,11 @@ def contract(
 
 
 def reduce(kind: str, value: Tile, over: Axis | tuple[Axis, ...]) -> Tile:
-    """Reduce a tile; `kind` is sum, prod, max or min."""
+    """Reduce a tile; `kind` is sum, prod, max or min. Truth values are counted, or all or one of
+    them are true."""
     graph = given_tile(f"reduce {kind}", value).graph
-    return graph.add(Reduce(kind, axis_names(f"reduce {kind}", over)), value)
+    found = graph.add(Reduce(kind, axis_names(f"reduce {kind}", over)), counted(value))
+    return cast(found, "bool") if value.dtype == "bool" and kind in LOGICAL else found
 
 
 def carry(

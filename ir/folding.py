@@ -17,7 +17,7 @@ from ir.ops.map import Cast, Constant, Map
 from ir.ops.recur import Recur
 from ir.ops.scatter import Scatter
 from ir.ops.top import Top
-from ir.tiles import Operand, Tile
+from ir.tiles import LOGICAL, Operand, Tile, counted
 
 Pair = tuple[Tile, ...]
 _INTO = "give where each axis' elements go, as in scatter(kind, x, {axis: index})"
@@ -54,6 +54,11 @@ def _folded(
         raise ProgramError(f"fold: ({found}): the values are a tile, or a tuple of tiles")
     (name,) = axis_names("fold", (axis,))
     graph = tiles[0].graph
+    truth = tiles[0].dtype == "bool"
+    if isinstance(merge, str) and truth and merge in LOGICAL:
+        merge = LOGICAL[merge]
+    elif isinstance(merge, str) and truth and merge not in LOGICAL.values():
+        tiles = (counted(tiles[0]), *tiles[1:])
     try:
         text = merge_text(merge, [tile.dtype for tile in tiles])
     except ProgramError as error:
@@ -97,6 +102,7 @@ def top(value: Tile, over: Axis, rank: Axis, *, least: bool = False) -> tuple[Ti
     """The `rank.extent` largest (smallest) elements in order, and where they stand (i32)."""
     axis, ranks = axis_names("top", (over, rank))
     graph = given_tile(f"top over {axis}", value).graph
+    value = counted(value)
     values = graph.add(Top(axis, ranks, least), value)
     return values, graph.add(Top(axis, ranks, least, where=True), value)
 

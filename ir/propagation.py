@@ -7,7 +7,7 @@ the result. Works on arrays of numpy and of libraries like it. Knows no program 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,9 @@ from ir.scalar import ScalarFunction, scalar_function
 Meaning = Callable[..., Any]
 _PERIODIC = frozenset({"sin", "cos"})  # as steep as 1 at most, and within 1 of 0
 _REDUCED = 1e5  # up to where they are exact whatever multiple of pi is near
+_EXPONENTIAL: Mapping[str, Callable[[Array], Array]] = {  # how steep they are, by their results
+    "exp": lambda y: y, "expm1": lambda y: y + 1.0, "sigmoid": lambda y: y * (1.0 - y),
+}  # fmt: skip
 _SHIFTED = frozenset({"add", "sub"})  # kernels may scale or shift both operands before
 _LINEAR = _SHIFTED | {"mul"}  # in each operand
 # slopes of functions that undo each other, and by what an error is small beside their operand
@@ -92,6 +95,18 @@ def mapped(
                 moved = Error(gap) if row.steps else _moved(gap, error, result.array)
             found = both(found, moved)
     return found
+
+
+def widened(arg: TileArray, dtype: str) -> TileArray:
+    """An operand as the type that is computed in has it: large whole numbers are rounded there."""
+    if arg.array.dtype.kind != "i" or not is_float(dtype):
+        return arg
+    form = FORMATS[dtype]
+    large = np.abs(arg.array.astype(np.float64)) * form.unit > 1.0
+    if not some(large):
+        return arg
+    rounding = Error(np.where(large, form.half_unit(np.abs(arg.array.astype(np.float64))), 0.0))
+    return TileArray(arg.axes, arg.array, both(arg.error, rounding))
 
 
 def _beside(
@@ -254,8 +269,9 @@ def _own(
         return Error(lost(result, dtype), bounded(size * size * (unit * unit / 3), result))
     allowed = max(row.ulps * unit, _CHEAP * model.coarsest if row.ulps > 2 else 0.0)
     wide = allowed * size + row.floor * unit + FLUSHED.get(dtype, 0.0)
-    if row.name == "exp":  # the argument is scaled, and rounded, before
-        wide = wide + unit * _times(np.abs(values[0]), size)
+    if row.name in _EXPONENTIAL:  # the argument is scaled, and rounded, before
+        steepness = np.abs(_EXPONENTIAL[row.name](result))
+        wide = wide + unit * _times(np.abs(values[0]), steepness)
     if row.name in _PERIODIC:  # far out the argument may be rounded once more
         far = np.abs(values[0])
         wide = wide + _COARSE * model.coarsest

@@ -15,7 +15,7 @@ from ir.errors import ProgramError
 from ir.given import given_number
 from ir.ops.base import TensorSpec
 from ir.ops.load import Index, Load
-from ir.ops.map import Map
+from ir.ops.map import Cast, Map
 from ir.ops.read import Read
 from ir.packs import read_packed
 from ir.scalar import scalar_function
@@ -272,6 +272,15 @@ def _lift(graph: Graph, value: Operand, dtype: str) -> Tile:
     raise ProgramError(f"{graph.name}: {described(value)} has no room in i64, the widest integer")
 
 
+LOGICAL = {"max": "or", "min": "and"}  # what functions and merges of truth values alone are
+ARITHMETIC = frozenset(["add", "sub", "mul", "neg", "abs", "floor", "ceil", "trunc", "round"])
+
+
+def counted(value: Tile) -> Tile:
+    """Truth values as 0 and 1; others as they are."""
+    return value.graph.add(Cast("i32"), value) if value.dtype == "bool" else value
+
+
 def apply(function: str, *operands: Operand) -> Tile:
     """Apply a scalar function to tiles, axes (their coordinate) and numbers."""
     tiles = [value for value in operands if isinstance(value, Tile)]
@@ -280,6 +289,11 @@ def apply(function: str, *operands: Operand) -> Tile:
             f"{function}: no tile among the operands; g.coordinate(...) makes one of an index"
         )
     graph = tiles[0].graph
+    if len(tiles) == len(operands) and all(tile.dtype == "bool" for tile in tiles):
+        if function in LOGICAL:
+            return graph.add(Map(LOGICAL[function]), *tiles)
+        if function in ARITHMETIC:
+            return graph.add(Map(function), *map(counted, tiles))
     kinds = [compute_dtype(tile.dtype) for tile in tiles if tile.dtype != "bool"]
     alone = "i32" if scalar_function(function).is_whole else "f32"
     dtype = max(kinds, key=lambda name: dtype_of(name).rank, default=alone)

@@ -20,7 +20,7 @@ from ir.ops.base import (
     union_axes,
     volume,
 )
-from ir.propagation import converted, mapped
+from ir.propagation import converted, mapped, widened
 from ir.roundoff import ErrorModel
 from ir.scalar import scalar_function
 from ir.wholes import refuse_bitcast, refuse_table, table_of
@@ -102,8 +102,11 @@ class Map:
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         axes = tuple(dict.fromkeys(axis for arg in args for axis in arg.axes))
         function = self.numpy([kind.dtype for kind in env.types])
+        arrays = [a.aligned(axes) for a in args]
+        if scalar_function(self.function).result == "float":  # of truth values numpy's are narrow
+            arrays = [a.astype(np.float64) if a.dtype.kind == "b" else a for a in arrays]
         with np.errstate(all="ignore"):
-            result = function(*(a.aligned(axes) for a in args))
+            result = function(*arrays)
         return TileArray(axes, result)
 
     def error(
@@ -111,7 +114,8 @@ class Map:
         env: Environment, model: ErrorModel,
     ) -> Error | None:  # fmt: skip
         names = [kind.dtype for kind in types]
-        dtype = self._result(names)
+        dtype, begins = self._result(names), int(scalar_function(self.function).result == "select")
+        args = [*args[:begins], *(widened(arg, self.operand(names)) for arg in args[begins:])]
         return mapped(self.function, args, result, dtype, model, self.numpy(names), env.floors)
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ir.builder import Graph, where
+from ir.builder import Graph, cast, where
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.read import Read
@@ -108,7 +108,8 @@ class _Made:
         value = self._at(source, places)
         if inside is None or op.fill is None:
             return value
-        return where(inside, value, op.fill)
+        filled = where(inside, value, op.fill)
+        return cast(filled, node.dtype) if filled.dtype != value.dtype else filled
 
     def _inside(self, places: Places) -> Tile | None:
         """Where all axes are read within their extents; None if they are everywhere."""

@@ -95,6 +95,35 @@ def test_what_overflows_on_the_way_to_infinity_may_be_anything() -> None:
     assert not bounds.judge(np.array([nan, nan, -np.inf, 1.0], np.float32)).right
 
 
+def test_whole_numbers_of_64_bits_may_be_far_off_and_end_where_these_do() -> None:
+    most = np.iinfo(np.int64).max
+    value = np.array([most, -most - 1, 1 << 60])
+    bounds = Bounds.around(Answer(value, np.array([5.0, 5.0, 1e12])), "i64")
+    assert bounds.judge(np.array([most, -most - 1, (1 << 60) + 10**11])).right
+    assert bounds.judge(np.array([most - 5, -most + 4, (1 << 60) - 10**11])).right
+    assert not bounds.judge(np.array([most - 6, -most - 1, 1 << 60])).right
+    assert not bounds.judge(np.array([most, -most - 1, (1 << 60) + 10**13])).right
+
+
+def test_numbers_between_two_others_do_not_lean() -> None:
+    """All are 120, which e5m2 has as 128; the ends of what they may be are rounded themselves."""
+    value = np.full(33, 120.0)
+    bounds = Bounds.around(Answer(value, np.zeros(33, np.float32)), "e5m2")
+    assert bounds.judge(from_float(np.full(33, 128.0), "e5m2")).right
+
+
+def test_large_whole_numbers_are_rounded_where_floats_are_computed() -> None:
+    g = Graph("large")
+    (m,) = g.axes(m=4)
+    x = g.input("X", (m,), "i64")
+    g.output("Y", cast(where(x > 0, x, g.input("Z", (m,), "f32")), "i64"))
+    inputs = {"X": np.array([2168703487, 3, -1, 1 << 40]), "Z": np.zeros(4, np.float32)}
+    bounds = bounds_of(g.program(), inputs)["Y"]
+    assert bounds.judge(np.array([2168703488, 3, 0, 1 << 40])).right
+    assert not bounds.judge(np.array([2168703487 + 4096, 3, 0, 1 << 40])).right
+    assert not bounds.judge(np.array([2168703488, 4, 0, 1 << 40])).right
+
+
 def test_numbers_too_large_for_a_type_are_infinite_or_its_largest() -> None:
     assert exactly([1e5], "f16").judge(np.array([np.inf], np.float16)).right
     assert not exactly([1e5], "f16").judge(np.array([6e4], np.float16)).right

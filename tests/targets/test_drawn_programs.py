@@ -19,6 +19,7 @@ from tests.few import few
 from tests.judging import bounds_of
 from tests.targets.drawn import RARER, drawn
 from tests.targets.test_cuda_emulated import problems
+from tests.targets.typed import typed
 
 CPU, CUDA = get_backend("cpu"), get_backend("cuda")
 CARDS = known_hardware("h200"), known_hardware("rtx4090")
@@ -78,6 +79,21 @@ def emulated(program: Program, seed: int) -> None:
     for row in space.sample(np.random.default_rng(seed), 2):
         kernel = CUDA.lower(program, space.schedule(row), hardware)
         assert problems(program, kernel, inputs, wanted, seed % 16) == []
+
+
+@pytest.mark.parametrize("seed", few(range(40), range(0, 40, 10)))
+def test_of_every_type_on_a_cpu(seed: int, code_cache: Path) -> None:
+    program = typed(seed)
+    if program is not None:
+        right_on_this_machine(program, code_cache, seed)
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", few(range(40), range(5, 40, 10)))
+def test_of_every_type_on_cards(seed: int) -> None:
+    program = typed(seed)
+    if program is not None:
+        emulated(program, seed)
 
 
 def test_shares_of_shares_along_another_axis(code_cache: Path) -> None:
