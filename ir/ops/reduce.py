@@ -101,6 +101,8 @@ class Reduce:
         where = tuple(args[0].axes.index(axis) for axis in self.over)
         with np.errstate(all="ignore"):
             result = _METHODS[self.kind](args[0].array, axis=where)
+        if args[0].array.dtype.kind == "b":  # of which numpy has counts
+            result = result != 0
         return TileArray(tuple(a for a in args[0].axes if a not in self.over), result)
 
     def error(

@@ -120,7 +120,7 @@ def any_and_all(g: Graph, m: int, n: int) -> None:
     g.output("A", large)
     g.output("L", reduce("min", x > -2.25, columns))
     g.output("P", reduce("prod", flags, rows))
-    g.output("Y", where(large, x, where(reduce("sum", x > 2.5, rows), 1.0, 0.0)))
+    g.output("Y", where(large, x, where(reduce("sum", x > 2.5, rows) > 1, 1.0, 0.0)))
 
 
 @operator
