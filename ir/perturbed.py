@@ -19,8 +19,10 @@ from zlib import crc32
 import numpy as np
 
 from ir.ops.base import Array, Error, TileArray
+from ir.roundoff import FLUSHED
 
 RUNS, COPIES = 8, 4  # in all, and of them in one evaluation, where it has room for them
+_FLUSHED = max(FLUSHED.values())
 _WIDTH = 12.0**0.5  # of a range in which all numbers are as likely, over the root of their variance
 REACHES = 8.0  # times the largest distance of so many runs: what is close in all of them by chance
 
@@ -51,6 +53,8 @@ class Noise:
             drawn = self.draws.random(array.shape, dtype=np.float32) - np.float32(0.5)
             by = by + _WIDTH * np.sqrt(error.spread) * drawn
         by = self.xp.where(self.xp.isfinite(by), self.scale * by, np.nan)
+        if self.seed % 2:  # what is too small for a type may be nothing in it
+            by = self.xp.where(abs(array) < self.xp.minimum(error.wide, _FLUSHED), -array, by)
         return TileArray(tile.axes, array + by)
 
     def _together(self, name: str) -> float:

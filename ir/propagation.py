@@ -183,6 +183,9 @@ def _gap(
         gap = np.where(small, straight, gap)
     if row.jumps:  # nothing is known of what lies between, if something does
         gap = np.where(size > 1, np.inf, gap)
+    if row.name == "eq" and len(places) == 1 and first.dtype.kind == "f":  # inside of both ends
+        near = np.abs(first - values[1 - places[0]]) <= size
+        gap = np.where(near & (np.asarray(size) > 0), 1.0, gap)
     if row.name == "bitcast":  # bits are in the order of floats of one sign
         one_sign = first.dtype.kind == "f" and np.abs(first) > size
         gap = np.where((size > 0) & ~np.asarray(one_sign, like=result), np.inf, gap)

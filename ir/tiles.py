@@ -273,7 +273,8 @@ def _lift(graph: Graph, value: Operand, dtype: str) -> Tile:
 
 
 LOGICAL = {"max": "or", "min": "and"}  # what functions and merges of truth values alone are
-ARITHMETIC = frozenset(["add", "sub", "mul", "neg", "abs", "floor", "ceil", "trunc", "round"])
+_COUNTED = "add sub mul neg abs floor ceil trunc round lt le"
+ARITHMETIC = frozenset(_COUNTED.split())
 
 
 def counted(value: Tile) -> Tile:

@@ -39,10 +39,12 @@ def test_added_and_chosen() -> None:
     g.output("either", either)
     g.output("both", both)
     g.output("count", count)
+    g.output("less", m < n)
     other = MASK[::-1].copy()
     values = evaluate(g.program(), {"M": MASK, "N": other})
     assert (values["either"] == (MASK | other)).all()
     assert (values["both"] == (MASK & other)).all()
+    assert (values["less"] == (~MASK & other)).all()
     assert (values["count"] == (MASK + other.astype(int)) * 10 + MASK).all()
 
 

@@ -23,6 +23,7 @@ from ir import (
     operator,
     reduce,
     relu,
+    sigmoid,
     uniform,
     where,
 )
@@ -122,6 +123,20 @@ def test_large_whole_numbers_are_rounded_where_floats_are_computed() -> None:
     assert bounds.judge(np.array([2168703488, 3, 0, 1 << 40])).right
     assert not bounds.judge(np.array([2168703487 + 4096, 3, 0, 1 << 40])).right
     assert not bounds.judge(np.array([2168703488, 4, 0, 1 << 40])).right
+
+
+def test_what_may_be_flushed_to_zero_may_equal_it() -> None:
+    g = Graph("flushed")
+    (m,) = g.axes(m=3)
+    x = g.input("X", (m,), "f32")
+    small = sigmoid(x)
+    g.output("Y", where(small == 0, x, small))
+    inputs = {"X": np.array([-107.0, -20.0, 3.0], np.float32)}
+    bounds = bounds_of(g.program(), inputs)["Y"]
+    exact = 1 / (1 + np.exp(-inputs["X"].astype(np.float64)))
+    for first in (-107.0, 0.0, exact[0]):
+        assert bounds.judge(np.array([first, *exact[1:]], np.float32)).right
+    assert not bounds.judge(np.array([-107.0, -20.0, exact[2]], np.float32)).right
 
 
 def test_numbers_too_large_for_a_type_are_infinite_or_its_largest() -> None:
