@@ -125,6 +125,13 @@ def test_large_whole_numbers_are_rounded_where_floats_are_computed() -> None:
     assert not bounds.judge(np.array([2168703488, 4, 0, 1 << 40])).right
 
 
+def test_a_nan_may_be_written_where_anything_is_right() -> None:
+    """e4m3 has one NaN, which is what outputs are poisoned with."""
+    for dtype in ("e4m3", "f16"):
+        bounds = Bounds.around(Answer(np.ones(3), np.full(3, np.inf, np.float32)), dtype)
+        assert bounds.judge(from_float(np.array([np.nan, 2.0, -3.0]), dtype)).right
+
+
 def test_what_may_be_flushed_to_zero_may_equal_it() -> None:
     g = Graph("flushed")
     (m,) = g.axes(m=3)
