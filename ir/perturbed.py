@@ -54,7 +54,8 @@ class Noise:
             by = by + _WIDTH * np.sqrt(error.spread) * drawn
         by = self.xp.where(self.xp.isfinite(by), self.scale * by, np.nan)
         if self.seed % 2:  # what is too small for a type may be nothing in it
-            by = self.xp.where(abs(array) < self.xp.minimum(error.wide, _FLUSHED), -array, by)
+            lost = (abs(array) < _FLUSHED) & (abs(array) < error.wide)
+            by = self.xp.where(lost, -array, by)
         return TileArray(tile.axes, array + by)
 
     def _together(self, name: str) -> float:

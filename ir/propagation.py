@@ -185,7 +185,7 @@ def _gap(
         gap = np.where(size > 1, np.inf, gap)
     if row.name == "eq" and len(places) == 1 and first.dtype.kind == "f":  # inside of both ends
         near = np.abs(first - values[1 - places[0]]) <= size
-        gap = np.where(near & (np.asarray(size) > 0), 1.0, gap)
+        gap = np.where(near & (size > 0), 1.0, gap)
     if row.name == "bitcast":  # bits are in the order of floats of one sign
         one_sign = first.dtype.kind == "f" and np.abs(first) > size
         gap = np.where((size > 0) & ~np.asarray(one_sign, like=result), np.inf, gap)
