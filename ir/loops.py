@@ -149,9 +149,8 @@ def _cut(
 
 
 def _checked(program: Program, loop: Carried) -> Carried:
-    """A loop without what needs all of its steps, or is ordered or sent of what its steps come to
-    and no step needs, or spreads that over other axes; raises ProgramError if a step needs all of
-    them."""
+    """A loop without what needs all of its steps, and what no step needs and is better made of all
+    of them; raises ProgramError if a step needs all of them."""
     states = {before for before, _ in loop.states}
     loop = replace(loop, inside=frozenset(_cut(program, states, loop.axis)[0]))
     inside, behind = _cut(program, states, loop.axis, _apart(program, loop))

@@ -51,6 +51,11 @@ class ScalarFunction:
         return self.operands not in ("", "bool")
 
     @property
+    def orders(self) -> bool:
+        """Whether it compares as numbers what may be truth values."""
+        return self.compares and self.name != "eq"
+
+    @property
     def compares(self) -> bool:
         """Whether it says how two numbers stand to each other."""
         return self.result == "bool" and self.operands != "bool"
@@ -62,7 +67,7 @@ class ScalarFunction:
         found = promote(tuple(types[1:] if self.result == "select" else types))
         if self.result == "float" and not is_float(found):
             return "f32"
-        return "i32" if self.operands == "whole" and found == "bool" else found
+        return "i32" if found == "bool" and (self.operands == "whole" or self.orders) else found
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])

@@ -273,7 +273,7 @@ def _lift(graph: Graph, value: Operand, dtype: str) -> Tile:
 
 
 LOGICAL = {"max": "or", "min": "and"}  # what functions and merges of truth values alone are
-_COUNTED = "add sub mul neg abs floor ceil trunc round lt le"
+_COUNTED = "add sub mul neg abs floor ceil trunc round"
 ARITHMETIC = frozenset(_COUNTED.split())
 
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from ir.kernel.compiled import Kernel
 from ir.program import Program
+from ir.rewrite.cutting import fresh
 from ir.text import parse, to_text
 
 _TOKEN = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*")
@@ -34,14 +35,8 @@ def _renamed(program: Program) -> Program:
 def _safe(program: Program) -> Mapping[str, str]:
     """A name without dots, that none has, for each that has some."""
     names = [*program.axes, *(spec.name for spec in program.tensors)]
-    taken, found = {*names}, dict[str, str]()
-    for name in dict.fromkeys(name for name in names if "." in name):
-        safe = name.replace(".", "_")
-        while safe in taken:
-            safe += "_"
-        taken.add(safe)
-        found[name] = safe
-    return MappingProxyType(found)
+    taken, dotted = {*names}, dict.fromkeys(name for name in names if "." in name)
+    return MappingProxyType({name: fresh(name.replace(".", "_"), taken) for name in dotted})
 
 
 def as_named(kernel: Kernel, program: Program) -> Kernel:
@@ -49,7 +44,8 @@ def as_named(kernel: Kernel, program: Program) -> Kernel:
     names = {safe: name for name, safe in _safe(program).items()}
     if not names:
         return kernel
-    plan = json.loads(kernel.text("launch"))
+    old = kernel.text("launch")
+    plan = json.loads(old)
     for launch in plan["kernels"]:
         for parameter in launch["parameters"]:
             parameter["argument"] = names.get(parameter["argument"], parameter["argument"])
@@ -57,7 +53,5 @@ def as_named(kernel: Kernel, program: Program) -> Kernel:
     return replace(
         kernel,
         arguments=tuple(replace(a, name=names.get(a.name, a.name)) for a in kernel.arguments),
-        texts=tuple(
-            (kind, text.replace(kernel.text("launch"), new)) for kind, text in kernel.texts
-        ),
+        texts=tuple((kind, text.replace(old, new)) for kind, text in kernel.texts),
     )

@@ -90,9 +90,9 @@ def _dotted() -> Program:
 
 def test_names_without_dots_are_nobody_else_s() -> None:
     program = undotted(_dotted())
-    assert [axis for axis, _ in program.extents] == ["a_m_", "a_m", "k_0"]
+    assert [axis for axis, _ in program.extents] == ["a_m1", "a_m", "k_0"]
     assert [spec.name for spec in program.tensors] == [
-        "up_0_weight_", "up_0_weight", "a_m_", "y_1_", "y_1",
+        "up_0_weight1", "up_0_weight", "a_m1", "y_11", "y_1",
     ]  # fmt: skip
     assert undotted(program) is program
 

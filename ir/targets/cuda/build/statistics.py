@@ -59,7 +59,7 @@ def together_of(
     for node in nodes:
         part = _part_of(program, node, known)
         for group in groups:
-            alike = not {node, group.nodes[0]} & {*placed}
+            alike = node not in placed and group.nodes[0] not in placed
             alike &= {*program.nodes[group.nodes[0]].axes} == {*program.nodes[node].axes}
             alike &= _alike(group.part, part)
             if alike and part.reads - {*group.nodes} <= group.before:

@@ -467,11 +467,9 @@ class BlockKernel:
         return values
 
     def _seed(self, threads: int, own: int, whole: bool) -> dict[str, Value]:
-        lane = self.shape.lanes[0]
-        axes = self.program.axes
-        values: dict[str, Value] = {self.name("lanes"): lane}
+        lane, axes = self.shape.lanes[0], self.program.axes
         vector = min(self.widest, power_above(axes[lane]), own)
-        values[self.name("vector")] = vector
+        values: dict[str, Value] = {self.name("lanes"): lane, self.name("vector"): vector}
         left_threads, left_own = threads, own
         reduced = self.shape.reduced if lane in self.shape.reduced else ()
         rest = [axis for axis in axes if axis != lane]
@@ -481,8 +479,7 @@ class BlockKernel:
             across = min(left_threads, max(1, top // mine))
             if axis in self.shape.reduced and axis != lane and not whole:
                 across = 1
-            tile = mine * across
-            values[self.name(f"tile.{axis}")] = min(tile, MAX_TILE)
+            values[self.name(f"tile.{axis}")] = mine * across
             values[self.name(f"own.{axis}")] = mine
             left_threads, left_own = left_threads // across, max(1, left_own // mine)
         return values

@@ -70,6 +70,8 @@ def apply(function: str, dtype: str, arguments: list[str], operand: str, exact: 
         return words[function].format(*a)
     if kind not in ("f32", "f64") and function in ("floor", "ceil", "trunc", "round"):
         return a[0]
+    if kind == "bool" and function in ("max", "min"):
+        return f"({a[0]} {'||' if function == 'max' else '&&'} {a[1]})"
     if kind in ("i32", "i64") and function in ("abs", "max", "min"):
         if function == "abs":
             return f"({a[0]} < 0 ? -{a[0]} : {a[0]})"
