@@ -17,6 +17,7 @@ from ir.errors import ProgramError
 from ir.program import Program
 from ir.rewrite import (
     block_masks,
+    contracted,
     diagonal,
     digits,
     keyed,
@@ -39,7 +40,17 @@ from ir.rewrite.work import Rates, Work, work_of
 from ir.tiles import Tile
 
 WRITTEN = "written"
-WHOLE = (keyed, placed, landed, scanned, rereading, strided, tiered, unshifted)  # of a program
+WHOLE = (
+    contracted,
+    keyed,
+    placed,
+    landed,
+    scanned,
+    rereading,
+    strided,
+    tiered,
+    unshifted,
+)  # of a program
 EFFORT = 2_500  # nodes of all programs that are looked at
 STRAY = 2.0  # times the least work, up to which a form is rewritten further
 LESS = 0.9  # times the work as written, below which a form is offered for that alone

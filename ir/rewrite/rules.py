@@ -109,6 +109,13 @@ def _spread(match: Match) -> Mapping[str, Axes] | None:
     return {} if all(over <= axes for axes in each) else None
 
 
+def _products(match: Match) -> Mapping[str, Axes] | None:
+    """Both addends have all axes that are summed, and a and b have some that the other has not."""
+    left, right, over = match.axes("a"), match.axes("b"), set(match.over["R"])
+    outer = left - right and right - left
+    return {} if outer and over <= left | right and over <= match.axes("c") else None
+
+
 def _numbers(match: Match) -> Mapping[str, Axes] | None:
     known = match.constant("c") is not None and match.constant("d") is not None
     return {} if known and match.constant("a") is None else None
@@ -166,6 +173,18 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "each-addend", "contract[R](add(a, b), c)", "add(contract[R](a, c), contract[R](b, c))",
         _spread, "(A + B) C = A C + B C", FACTORED, cancels=True,
+    ),
+    Rule(
+        "addends-apart", "sum[R](add(mul(a, b), c))", "add(sum[R](mul(a, b)), sum[R](c))",
+        _products, "the sum of A + B is that of A and that of B", REGROUPED, cancels=True,
+    ),
+    Rule(
+        "less-apart", "sum[R](sub(mul(a, b), c))", "sub(sum[R](mul(a, b)), sum[R](c))",
+        _products, "the sum of A - B is that of A less that of B", REGROUPED, cancels=True,
+    ),
+    Rule(
+        "from-apart", "sum[R](sub(c, mul(a, b)))", "sub(sum[R](c), sum[R](mul(a, b)))",
+        _products, "the sum of A - B is that of A less that of B", REGROUPED, cancels=True,
     ),
     Rule(
         "one-number", "mul(mul(a, c), d)", "mul(a, mul(c, d))",

@@ -332,6 +332,21 @@ class Drawn:
             a = contract(cast(a, "bf16").at({n: m}), w.at({k: m}), over=m)
         return reduce("sum", a, over=n)
 
+    def spelt(self) -> Tile:
+        """A product of matrices as a sum of products, of narrow or wide factors, beside others."""
+        k, x = self.axes["k"], self.one(tuple(v for v in self.values if "k" in v.axes) or (None,))
+        if x is None:
+            raise ProgramError("nothing to sum")
+        rest = next((name for name in "ij" if name not in x.axes), "j")
+        y = self.input(rest + "k", ("bf16", "bf16", "f32"))
+        x = cast(cast(x, "bf16"), "f32") if self.rng.random() < 0.7 else cast(x, "f32")
+        made = x * y
+        if self.rng.random() < 0.4:
+            made = made * self.one((self.input("k"), self.input(rest), self.value()))
+        if self.rng.random() < 0.3:
+            made = made - self.one((made * 0.5, -x * self.input(rest + "k"), self.value()))
+        return reduce("sum", made, over=k)
+
 
 WAYS = (
     Drawn.product, Drawn.product, Drawn.reduced, Drawn.elementwise, Drawn.elementwise,
@@ -344,7 +359,8 @@ WAYS = (
 RARER = (
     *(way for way in WAYS if way is not Drawn.place),
     Drawn.weighed, Drawn.weighed, Drawn.two_states, Drawn.chosen_states, Drawn.attended,
-    Drawn.attended, Drawn.wide, Drawn.both_reduced, Drawn.running, Drawn.looked_up, Drawn.powers,
+    Drawn.attended, Drawn.spelt, Drawn.spelt, Drawn.wide, Drawn.both_reduced, Drawn.running,
+    Drawn.looked_up, Drawn.powers,
 )  # fmt: skip
 
 

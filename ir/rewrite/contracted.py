@@ -1,0 +1,159 @@
+"""Sums of products as contractions, however their factors are written.
+
+    sum over k of a[m, k] s[k] b[n, k]  =  contract over k of a[m, k] and (s b)[n, k]
+
+Whoever writes a sum of products means one of matrices where factors vary along axes of their own:
+then each element is multiplied with many others, and what is made of one factor's axes alone need
+not be made again for each point of the other's. The factors of a sum are found through products,
+quotients and signs, down to what is rounded or is no product; those that vary along no axis of the
+sum are factors of it, the others go to two sides so that there is least to multiply before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from ir.ops.base import volume
+from ir.ops.map import Map
+from ir.ops.recur import Before
+from ir.ops.reduce import Contract, Reduce
+from ir.program import Program
+from ir.rewrite.graft import copy_node, graft
+from ir.rewrite.patterns import WIDE
+from ir.tiles import Tile, apply
+
+NAME = "contracted"
+WHY = "a sum of products of what varies along axes of its own is a product of matrices"
+ROUNDING = "products are rounded in another grouping, or not by themselves"
+OWN = 4  # points of axes of its own that each side has at least
+MOST = 8  # factors of a sum
+
+
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """A node that a product is multiplied with, or divided by."""
+
+    node: int
+    divides: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """The two operands of a product, what its sum is multiplied with, and whether it is negated."""
+
+    left: tuple[_Factor, ...]
+    right: tuple[_Factor, ...]
+    behind: tuple[_Factor, ...]
+    negative: bool
+
+
+def rewritten(program: Program) -> tuple[int, Program] | None:
+    """The program with every such sum as a contraction, and the first one's node; None without."""
+    found = {p: sides for p in _sums(program) if (sides := _sides(program, p)) is not None}
+    if not found:
+        return None
+    graph, made = graft(program), list[Tile]()
+    for position, node in enumerate(program.nodes):
+        sides = found.get(position)
+        if sides is None:
+            made.append(copy_node(graph, program, position, [made[arg] for arg in node.args]))
+            continue
+        assert isinstance(node.op, Reduce)
+        operands = (_product(made, sides.left), _product(made, sides.right))
+        tile = graph.add(Contract(node.op.over, node.dtype), *operands)
+        tile = _times(made, tile, sides.behind)
+        made.append(apply("neg", tile) if sides.negative else tile)
+    return min(found), graph.program()
+
+
+def _sums(program: Program) -> Iterator[int]:
+    """Sums outside the steps of loops, where products are no matrices."""
+    steps = set[int]()
+    for position, node in enumerate(program.nodes):
+        if isinstance(node.op, Before) or steps & set(node.args):
+            steps.add(position)
+        elif isinstance(node.op, Reduce) and node.op.kind == "sum" and node.dtype in WIDE:
+            yield position
+
+
+def _sides(program: Program, position: int) -> _Sides | None:
+    """How the factors of a sum are shared out; None where it is no product of matrices."""
+    op, value = program.nodes[position].op, program.nodes[position].args[0]
+    assert isinstance(op, Reduce)
+    factors, negative = _factors(program, value, program.nodes[position].dtype)
+    over = frozenset(op.over)
+    inside = tuple(one for one in factors if over & _axes(program, one))
+    behind = tuple(one for one in factors if not over & _axes(program, one))
+    if len(inside) > MOST or not over <= _all(program, inside):
+        return None
+    best: tuple[tuple[int, int], _Sides] | None = None
+    for left, right in _halves(inside):
+        work = _work(program, left, right, over)
+        if work is not None and (best is None or work < best[0]):
+            best = work, _Sides(left, right, behind, negative)
+    return best[1] if best else None
+
+
+def _factors(program: Program, position: int, dtype: str) -> tuple[list[_Factor], bool]:
+    """What a value is the product of, and whether that is negated."""
+    node = program.nodes[position]
+    if node.dtype == dtype and isinstance(node.op, Map):
+        if node.op.function == "mul":
+            (left, one), (right, other) = (_factors(program, arg, dtype) for arg in node.args)
+            return left + right, one != other
+        if node.op.function == "neg":
+            found, negative = _factors(program, node.args[0], dtype)
+            return found, not negative
+        if node.op.function == "div":
+            found, negative = _factors(program, node.args[0], dtype)
+            return [*found, _Factor(node.args[1], divides=True)], negative
+    return [_Factor(position)], False
+
+
+def _halves(factors: Sequence[_Factor]) -> Iterator[tuple[tuple[_Factor, ...], ...]]:
+    """Every way to share factors out to two sides, each with a factor that multiplies."""
+    for count in range(1, len(factors)):
+        for chosen in combinations(range(len(factors)), count):
+            left = tuple(factors[n] for n in chosen)
+            right = tuple(one for n, one in enumerate(factors) if n not in chosen)
+            if all(any(not one.divides for one in side) for side in (left, right)):
+                yield left, right
+
+
+def _work(
+    program: Program, left: Sequence[_Factor], right: Sequence[_Factor], over: frozenset[str]
+) -> tuple[int, int] | None:
+    """Operations that make both sides, and points of both; None where one has no axes of its own.
+
+    The left side is that with the first factor, so that each way is counted once.
+    """
+    sides = _all(program, left), _all(program, right)
+    for one, other in (sides, sides[::-1]):
+        own = tuple(one - other - over)
+        if not own or volume(program.scope, own) < OWN:
+            return None
+    sizes = [volume(program.scope, tuple(axes)) for axes in sides]
+    made = sum((len(side) - 1) * size for side, size in zip((left, right), sizes, strict=True))
+    return made, sum(sizes)
+
+
+def _axes(program: Program, factor: _Factor) -> frozenset[str]:
+    return frozenset(program.nodes[factor.node].axes)
+
+
+def _all(program: Program, factors: Sequence[_Factor]) -> frozenset[str]:
+    return frozenset[str]().union(*(_axes(program, one) for one in factors))
+
+
+def _product(made: Sequence[Tile], factors: Sequence[_Factor]) -> Tile:
+    """The product of factors, of which the first that multiplies comes first."""
+    first = next(one for one in factors if not one.divides)
+    return _times(made, made[first.node], [one for one in factors if one is not first])
+
+
+def _times(made: Sequence[Tile], tile: Tile, factors: Sequence[_Factor]) -> Tile:
+    for one in factors:
+        tile = apply("div" if one.divides else "mul", tile, made[one.node])
+    return tile
