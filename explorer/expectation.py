@@ -104,8 +104,8 @@ class Recipe:
         model = error_model(program, self.accumulations)
         found, picked = _answers(program, read, model, picked, where, means)
         for form in self.forms:
-            other, _ = _answers(form, inputs, model, picked, xp, given)
-            found = {name: _wider(answer, other[name]) for name, answer in found.items()}
+            reaches = _reaches(program, form, inputs, model, picked, xp, given)
+            found = {name: _wider(answer, reaches[name]) for name, answer in found.items()}
         picks, leaning = picks_of(program, picked, xp), leaning_of(program, self.accumulations)
         bounds = {
             spec.name: Bounds.around(
@@ -187,9 +187,29 @@ def _fewer(
     return answers, picked | {axis: points[axis][places]}
 
 
-def _wider(answer: Answer, other: Answer) -> Answer:
+def _reaches(
+    program: Program, form: Program, inputs: Mapping[str, Array], model: ErrorModel,
+    picked: Mapping[str, Array], xp: Any, means: Means,
+) -> dict[str, Array]:  # fmt: skip
+    """How far outputs may be off at the points picked as a form computes them: along axes that it
+    has in other words (in chunks), or sums over, it is evaluated whole."""
+    own = {axis: points for axis, points in picked.items() if axis in output_axes(form)}
+    answers, _ = _answers(form, inputs, model, own, xp, means)
+    found = dict[str, Array]()
+    for _, store in program.stores():
+        lengths = [len(own[a]) if a in own else program.axes[a] for a in store.axes]
+        reach = answers[store.tensor].reach.reshape(lengths)
+        where = np if isinstance(reach, np.ndarray) else xp
+        for place, axis in enumerate(store.axes):
+            if axis in picked and axis not in own:
+                reach = reach.take(where.asarray(picked[axis]), place)
+        found[store.tensor] = reach
+    return found
+
+
+def _wider(answer: Answer, reach: Array) -> Answer:
     """The exact values as they are, and as far around them as either form may be off."""
-    mine, reach = answer.reach, other.reach.reshape(answer.reach.shape)
+    mine, reach = answer.reach, reach.reshape(answer.reach.shape)
     if type(mine) is not type(reach):  # one of them was found on the host
         mine, reach = host(mine), host(reach)
     return replace(answer, reach=np.maximum(mine, reach))

@@ -17,11 +17,11 @@ from itertools import combinations
 
 from ir.ops.base import volume
 from ir.ops.map import Map
-from ir.ops.recur import Before
 from ir.ops.reduce import Contract, Reduce
 from ir.program import Program
 from ir.rewrite.graft import copy_node, graft
 from ir.rewrite.patterns import WIDE
+from ir.rewrite.work import in_steps
 from ir.tiles import Tile, apply
 
 NAME = "contracted"
@@ -70,11 +70,10 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
 
 def _sums(program: Program) -> Iterator[int]:
     """Sums outside the steps of loops, where products are no matrices."""
-    steps = set[int]()
+    steps = in_steps(program)
     for position, node in enumerate(program.nodes):
-        if isinstance(node.op, Before) or steps & set(node.args):
-            steps.add(position)
-        elif isinstance(node.op, Reduce) and node.op.kind == "sum" and node.dtype in WIDE:
+        is_sum = isinstance(node.op, Reduce) and node.op.kind == "sum" and node.dtype in WIDE
+        if is_sum and position not in steps:
             yield position
 
 

@@ -24,8 +24,10 @@ from ir.rewrite import (
     landed,
     narrowing,
     placed,
+    prefixed,
     rereading,
     scanned,
+    selected,
     strided,
     tabulated,
     tiered,
@@ -41,16 +43,9 @@ from ir.tiles import Tile
 
 WRITTEN = "written"
 WHOLE = (
-    contracted,
-    keyed,
-    placed,
-    landed,
-    scanned,
-    rereading,
-    strided,
-    tiered,
-    unshifted,
-)  # of a program
+    keyed, placed, landed, scanned, rereading, strided, tiered, unshifted, contracted, selected,
+    prefixed,
+)  # of a program  # fmt: skip
 EFFORT = 2_500  # nodes of all programs that are looked at
 STRAY = 2.0  # times the least work, up to which a form is rewritten further
 LESS = 0.9  # times the work as written, below which a form is offered for that alone

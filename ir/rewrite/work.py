@@ -23,6 +23,7 @@ from ir.rewrite import digits, rereading, strided, tiered
 STEPPING = 16.0  # times as long that an operation takes where steps wait for each other
 GATHERED = 32  # operations that an index is which is computed for each element
 SENT = 160  # bytes that finding the order moves of each place: four passes, keys and places
+SENT_NEAR, NEAR = 8, 1 << 16  # the same where all places are within a block's reach, in bytes
 FOLDED = 4.0  # times as long that an operation takes on states of several numbers
 ORDERED, SORTED = 128, 1024  # operations that sorting an element is, and how many are at first
 ORDERED_SECONDS = 3e-10  # that an element of a row takes, which is one group's
@@ -56,7 +57,7 @@ def work_of(program: Program, rates: Rates) -> Work:
     """Arithmetic at the rates of its units, and bytes at that of memory."""
     again = strided.twice_read(program) + tiered.read_again(program)
     seconds = (program.bytes + again) / rates.bytes
-    steps, feeding = _in_steps(program), _feeding(program, _is_sum)
+    steps, feeding = in_steps(program), _feeding(program, _is_sum)
     folded = _feeding(program, _is_folded)  # which always goes through memory
     feeding |= folded
     for position, node in enumerate(program.nodes):
@@ -109,7 +110,9 @@ def _sent(program: Program, node: Node, op: Scatter) -> int:
     named |= {axis for tile in types[1:] for axis in tile.axes}
     places = volume(program.scope, tuple(sent & named))
     values = volume(program.scope, types[0].axes) * dtype_of(types[0].dtype).bytes
-    return SENT * places + 4 * values
+    targets = tuple(axis for axis in op.axes if axis not in op.owned)
+    near = volume(program.scope, targets) * dtype_of(node.dtype).bytes <= NEAR
+    return (SENT_NEAR if near else SENT) * places + 4 * values
 
 
 def _written_for_reads(program: Program) -> int:
@@ -188,7 +191,7 @@ def _made_of(program: Program, position: int) -> set[int]:
     }
 
 
-def _in_steps(program: Program) -> set[int]:
+def in_steps(program: Program) -> set[int]:
     """What is computed once a step of a loop, whose products are no matrices."""
     found: set[int] = set()
     for position, node in enumerate(program.nodes):

@@ -347,6 +347,33 @@ class Drawn:
             made = made - self.one((made * 0.5, -x * self.input(rest + "k"), self.value()))
         return reduce("sum", made, over=k)
 
+    def hot(self) -> Tile:
+        """A sum that a comparison of coordinates, or of one with a place, leaves few terms of."""
+        x, (i, j) = self.value(), (self.axes[name] for name in "ij")
+        summed, other = (i, j) if "i" in x.axes else (j, i)
+        if summed.name not in x.axes:
+            raise ProgramError("no rows")
+        self.count += 1
+        here, there = self.g.iota(summed), self.g.iota(other)
+        extent = self.extents[self.one((summed.name, other.name))] + 1
+        place = self.g.input(f"P{self.count}", (self.one((other, summed)),), "i32",
+                             values=indices(extent))  # fmt: skip
+        near = place + int(self.rng.integers(-2, 2))
+        off = int(self.rng.integers(-2, 3))
+        met = self.one((
+            near == here, near == here, near == there, here == near, here <= there + off,
+            there + off < here, here == there + off,
+        ))  # fmt: skip
+        if self.rng.random() < 0.3:
+            met = met & (x > 0.1)
+        how = self.rng.random()
+        if how < 0.4:
+            return reduce("sum", where(met, x, 0.0), over=summed)
+        if how < 0.7:
+            return reduce("sum", cast(met, "f32") * x, over=summed)
+        hot = cast(where(met, 1.0, 0.0), "bf16")
+        return contract(hot, cast(x, "bf16"), over=summed)
+
 
 WAYS = (
     Drawn.product, Drawn.product, Drawn.reduced, Drawn.elementwise, Drawn.elementwise,
@@ -359,8 +386,8 @@ WAYS = (
 RARER = (
     *(way for way in WAYS if way is not Drawn.place),
     Drawn.weighed, Drawn.weighed, Drawn.two_states, Drawn.chosen_states, Drawn.attended,
-    Drawn.attended, Drawn.spelt, Drawn.spelt, Drawn.wide, Drawn.both_reduced, Drawn.running,
-    Drawn.looked_up, Drawn.powers,
+    Drawn.attended, Drawn.spelt, Drawn.spelt, Drawn.hot, Drawn.wide, Drawn.both_reduced,
+    Drawn.running, Drawn.looked_up, Drawn.powers,
 )  # fmt: skip
 
 
