@@ -385,16 +385,17 @@ class _Phases:
         return TensorSpec(name, shape, node.dtype, "output")
 
     def _lying(self, position: int) -> tuple[str, ...]:
-        """The axes of a value in memory: those of what it is elementwise made of, as they lie
-        there, whatever lacks some of them comes to it first (a mask of two of its axes)."""
-        node = self.nodes[position]
-        while isinstance(node.op, Map | Cast):
-            whole = (self.nodes[arg] for arg in node.args)
-            made = next((one for one in whole if {*one.axes} == {*node.axes}), None)
+        """The axes of a value in memory: those of what it is elementwise made of, or folded of, as
+        they lie there, whatever lacks some of them comes to it first (a mask of two of its axes)."""
+        own, node = {*self.nodes[position].axes}, self.nodes[position]
+        while isinstance(node.op, Map | Cast | Fold):
+            axes = {*node.axes}
+            whole = (self.nodes[arg] for arg in node.args if {*self.nodes[arg].axes} >= axes)
+            made = next(whole, None)
             if made is None:
                 break
             node = made
-        return node.axes
+        return tuple(axis for axis in node.axes if axis in own)
 
     def _cut(self, position: int, own: frozenset[int]) -> bool:
         """Whether a value is loaded in a phase that computes `own`."""

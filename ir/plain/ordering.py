@@ -1,22 +1,22 @@
 """Numbers put in order by keys: a stable radix sort, digit by digit, in a few kernels.
 
-The least significant digit first (Knuth, The Art of Computer Programming 3, 5.2.5): each point
-counts the digits of its own neighbours, a scan says where those of each digit begin, and each point
-goes through its neighbours again and puts them there. Nothing depends on who comes first. Where the
-keys never fall, which the first count finds out, there is nothing to do, and nothing is done.
+The least significant digit first (Knuth, The Art of Computer Programming 3, 5.2.5): each group
+counts the digits of a tile of neighbours, a scan says where those of each digit begin, and each
+group puts its tile in the order of the digit (`ir.plain.tile_order`) and there. Nothing depends on
+who comes first. Where the keys never fall, which the first count finds out, there is nothing to do,
+and nothing is done.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ir.merges import NAMED, merge_of
 from ir.ops.base import TensorSpec
 from ir.plain.block import Block
 from ir.plain.code import (
-    THREAD,
+    GROUP,
     Accumulate,
     Assign,
     Call,
@@ -28,44 +28,21 @@ from ir.plain.code import (
     Number,
     PlainKernel,
     Scalar,
+    Spread,
     Write,
 )
 from ir.plain.pieces import step
 from ir.plain.scalars import convert, flat, index, plus, times
+from ir.plain.tile_order import Digit, TileOrder, Tiling, padded, tiling_of
 from ir.plain.values import Values
 
-_MOST_BITS = 6  # of a digit: counters that a thread has
-_SHORTEST, _LONGEST = 16, 64  # neighbours of a point
-_POINTS = 1 << 15  # that are wanted before each gets more neighbours
+_MOST_BITS = 6  # of a digit: of its counters each worker of a group has one
 _SCANNED = 2048  # counters that are scanned by themselves
 
 _MOST_SCANNED = 1 << 12  # parts of these
-_LOWEST = Number(-(2**31), "i32")
 Row = tuple[Name, ...]
 Keys = Callable[[Block, Row, Scalar], Scalar]
 _ZERO, _FIRST = Number(0, "i32"), index(0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Digit:
-    """One pass: where it reads keys and numbers (none: they stand where they began), the first bit,
-    and how many."""
-
-    keys: TensorSpec
-    numbers: TensorSpec | None
-    to_keys: TensorSpec
-    to_numbers: TensorSpec
-    shift: int
-    bits: int
-    sign: int = 0  # its highest bit, if that tells what is negative, which comes first
-
-    def of(self, key: Scalar) -> Scalar:
-        """The digit of a key, as an index."""
-        shifted = Call("shr", (key, Number(self.shift, "i32")), "i32") if self.shift else key
-        digit = Call("bitand", (shifted, Number((1 << self.bits) - 1, "i32")), "i32")
-        if self.sign:
-            digit = Call("xor", (digit, Number(self.sign, "i32")), "i32")
-        return convert(digit, "i64")
 
 
 class Ordering:
@@ -80,30 +57,29 @@ class Ordering:
     ) -> None:
         self.values, self.count, self.key, self.rows = values, count, key, tuple(rows)
         bits = 32 if most is None else max(1, most.bit_length())
-        self.lowest = _ZERO if most is not None else _LOWEST
         passes = -(-bits // _MOST_BITS)
         self.bits = -(-bits // passes)
-        self.length = min(max(count // _POINTS, _SHORTEST), _LONGEST)
-        self.pieces = -(-count // self.length)
-        self.falls = values.part(1, (), "bool", "falls")
         size = math.prod(self.rows) * count
+        self.tiling: Tiling = tiling_of(count, size)
+        self.tiles = -(-count // self.tiling.length)
+        self.falls = values.part(1, (), "bool", "falls")
         self.given = values.part(1, (size,), "i32", "keys")
         pairs = [
             (self._part(size, "keys"), self._part(size, "numbers")) for _ in range(min(2, passes))
         ]
-        self.counters = counters = math.prod(self.rows) * self.pieces << self.bits
+        self.counters = counters = math.prod(self.rows) * self.tiles << self.bits
         self.counts, self.places = self._part(counters, "counts"), self._part(counters, "places")
         self.length_scanned = min(max(_SCANNED, -(-counters // _MOST_SCANNED)), counters)
         self.scanned = -(-counters // self.length_scanned)
         self.totals = self._part(self.scanned, "totals")
         self.before = self._part(self.scanned, "before")
-        self.digits: list[_Digit] = []
+        self.digits: list[Digit] = []
         keys, numbers = self.given, None
         for turn in range(passes):
             to_keys, to_numbers = pairs[turn % 2]
             shift = turn * self.bits
             sign = 1 << (self.bits - 1) if most is None and turn == passes - 1 else 0
-            self.digits.append(_Digit(keys, numbers, to_keys, to_numbers, shift, self.bits, sign))
+            self.digits.append(Digit(keys, numbers, to_keys, to_numbers, shift, self.bits, sign))
             keys, numbers = to_keys, to_numbers
 
     def _part(self, size: int, stem: str) -> TensorSpec:
@@ -132,10 +108,10 @@ class Ordering:
         return flat([*row, place], (*self.rows, self.count))
 
     def _points(self) -> tuple[Row, Name, tuple[tuple[Name, int], ...]]:
-        """A row, a piece of it, and all of both."""
+        """A row, a tile of it, and all of both."""
         names = self.values.names
-        row, piece = tuple(Name(names.fresh("row")) for _ in self.rows), Name(names.fresh("piece"))
-        return row, piece, (*zip(row, self.rows, strict=True), (piece, self.pieces))
+        row, tile = tuple(Name(names.fresh("row")) for _ in self.rows), Name(names.fresh("tile"))
+        return row, tile, (*zip(row, self.rows, strict=True), (tile, self.tiles))
 
     # --- kernels ----------------------------------------------------------------------------------
 
@@ -156,70 +132,76 @@ class Ordering:
         outer.branch(self.is_moved, inner)
         return outer
 
-    def _own(self, block: Block, piece: Name, make: Callable[[Block, Scalar], None]) -> None:
-        """A loop over the neighbours of a point."""
-        variable, inner = block.variable("own"), block.inner()
-        place = inner.let(plus(times(piece, self.length), variable), "p")
-        if self.count % self.length:
-            inside = inner.inner()
-            make(inside, place)
-            inner.branch(Call("lt", (place, index(self.count)), "bool"), inside)
+    def _inside(self, block: Block, place: Scalar, inner: Block) -> None:
+        """What is done with a number that there is."""
+        if self.count % self.tiling.length:
+            block.branch(Call("lt", (place, index(self.count)), "bool"), inner)
         else:
-            make(inner, place)
-        block.add(Loop(variable, self.length, inner.body))
+            block.statements.extend(inner.statements)
 
-    def _filled(self, block: Block, array: str, value: Callable[[Name], Scalar]) -> None:
-        digit = block.variable("digit")
-        block.add(Loop(digit, 1 << self.bits, (Write(array, digit, value(digit)),)))
+    def _counter(self, digit: Scalar, row: Row, tile: Name) -> Scalar:
+        return flat([*row, digit, tile], (*self.rows, 1 << self.bits, self.tiles))
 
-    def _counter(self, digit: Scalar, row: Row, piece: Name) -> Scalar:
-        return flat([*row, digit, piece], (*self.rows, 1 << self.bits, self.pieces))
+    def _counted(self, digit: Digit) -> PlainKernel:
+        """How often each tile has each digit; the first time the keys are computed, and it is told
+        whether they fall."""
+        row, tile, points = self._points()
+        values, first = self.values, digit.numbers is None
+        block = Block(values.names)
+        counts = values.array("counts", "i32", 1 << self.bits, GROUP).name
+        keys = values.array("keys", "i32", self.tiling.room, GROUP).name if first else ""
+        start = block.let(times(tile, self.tiling.length), "start")
+        self._of_digits(block, lambda inner, one: inner.add(Write(counts, one, _ZERO)))
+        own, body = block.variable("own"), block.inner()
+        place = body.let(plus(start, own), "p")
+        inner, where = body.inner(), self._flat(row, place)
+        if first:
+            key = inner.let(self.key(inner, row, place), "key")
+            inner.add(Write(self.given.name, where, key))
+            inner.add(Write(keys, padded(own), key))
+        else:
+            key = inner.let(Element(digit.keys.name, where, "i32"), "key")
+        inner.add(Combine("sum", counts, digit.of(key), Number(1, "i32")))
+        self._inside(body, place, inner)
+        block.add(Spread(((own, self.tiling.length),), body.body))
+        if first:
+            self._told(block, row, start, keys)
 
-    def _counted(self, digit: _Digit) -> PlainKernel:
-        """How often each point's neighbours have each digit; the first time the keys are computed,
-        and it is told whether they fall."""
-        row, piece, points = self._points()
-        block, first = Block(self.values.names), digit.numbers is None
-        held = self.values.array("held", "i32", 1 << self.bits, THREAD).name
-        self._filled(block, held, lambda _: _ZERO)
-        falls = block.let(Number(False, "bool"), "falls") if first else None
-        last = self._last(block, row, piece) if first else None
+        def write(inner: Block, one: Name) -> None:
+            count = Element(counts, one, "i32")
+            inner.add(Write(self.counts.name, self._counter(one, row, tile), count))
 
-        def count(inner: Block, place: Scalar) -> None:
-            if first:
-                assert falls is not None
-                assert last is not None
-                key = inner.let(self.key(inner, row, place), "key")
-                inner.add(Write(self.given.name, self._flat(row, place), key))
-                fall = Call("lt", (key, last), "bool")
-                inner.assign(falls, Call("or", (falls, fall), "bool"))
-                inner.assign(last, key)
-            else:
-                key = inner.let(Element(digit.keys.name, self._flat(row, place), "i32"), "key")
-            own = inner.let(digit.of(key), "digit")
-            one = Call("add", (Element(held, own, "i32"), Number(1, "i32")), "i32")
-            inner.add(Write(held, own, one))
-
-        self._own(block, piece, count)
-        if falls is not None:
-            block.add(If(falls, (Combine("or", self.falls.name, index(0), falls),), often=0.5))
-        self._written(block, row, piece, held)
+        self._of_digits(block, write)
         block = block if first else self._where_moved(block)
-        return step(self.values, block, points)
+        return step(values, block, points, cooperative=True)
 
-    def _last(self, block: Block, row: Row, piece: Name) -> Name:
-        """The key before the first one of a point."""
-        last, inner = block.let(self.lowest, "last"), block.inner()
-        place = inner.let(plus(times(piece, self.length), index(-1)), "p")
-        inner.assign(last, self.key(inner, row, place))
-        block.branch(Call("lt", (index(0), piece), "bool"), inner)
-        return last
+    def _of_digits(self, block: Block, make: Callable[[Block, Name], None]) -> None:
+        one, inner = block.variable("digit"), block.inner()
+        make(inner, one)
+        block.add(Spread(((one, 1 << self.bits),), inner.body))
 
-    def _written(self, block: Block, row: Row, piece: Name, held: str) -> None:
-        digit = block.variable("digit")
-        value = Element(held, digit, "i32")
-        write = Write(self.counts.name, self._counter(digit, row, piece), value)
-        block.add(Loop(digit, 1 << self.bits, (write,)))
+    def _told(self, block: Block, row: Row, start: Name, keys: str) -> None:
+        """Whether a key of the tile is less than the one before it."""
+        tiling = self.tiling
+        worker, body = block.variable("worker"), block.inner()
+        own, inner = body.variable("own"), body.inner()
+        falls = body.let(Number(False, "bool"), "falls")
+        at = inner.let(plus(times(worker, tiling.own), own), "at")
+        there, behind, ahead = inner.inner(), inner.inner(), inner.inner()
+        place = plus(start, at)
+        key = there.let(Element(keys, padded(at), "i32"), "key")
+        last = there.let(key, "last")
+        behind.assign(last, Element(keys, padded(plus(at, index(-1))), "i32"))
+        ahead.assign(last, self.key(ahead, row, plus(place, index(-1))))
+        outside = Block(block.names)
+        outside.branch(Call("lt", (index(0), start), "bool"), ahead)
+        there.add(If(Call("lt", (index(0), at), "bool"), behind.body, outside.body))
+        fall = Call("lt", (key, last), "bool")
+        there.assign(falls, Call("or", (falls, fall), "bool"))
+        self._inside(inner, place, there)
+        body.add(Loop(own, tiling.own, inner.body))
+        body.add(If(falls, (Combine("or", self.falls.name, index(0), falls),), often=0.5))
+        block.add(Spread(((worker, tiling.workers),), body.body))
 
     def _scanned(self) -> tuple[PlainKernel, ...]:
         """Where what each counter counts begins: sums of parts, of what is before each part, and
@@ -250,31 +232,17 @@ class Ordering:
         blocks = ((first, parts), (middle, ()), (last, parts))
         return tuple(step(self.values, self._where_moved(one), at) for one, at in blocks)
 
-    def _placed(self, digit: _Digit) -> PlainKernel:
-        """Each point's neighbours go where those of their digit are."""
-        row, piece, points = self._points()
+    def _placed(self, digit: Digit) -> PlainKernel:
+        """Each tile's numbers go where those of their digit are."""
+        row, tile, points = self._points()
         block = Block(self.values.names)
-        held = self.values.array("held", "i32", 1 << self.bits, THREAD).name
-        self._filled(
-            block, held, lambda at: Element(self.places.name, self._counter(at, row, piece), "i32")
-        )
-
-        def put(inner: Block, place: Scalar) -> None:
-            where = inner.named(self._flat(row, place), "p")
-            key = inner.let(Element(digit.keys.name, where, "i32"), "key")
-            number = convert(place, "i32")
-            if digit.numbers is not None:
-                number = Element(digit.numbers.name, where, "i32")
-            number = inner.let(number, "number")
-            own = inner.let(digit.of(key), "digit")
-            to = inner.let(Element(held, own, "i32"), "to")
-            inner.add(Write(held, own, Call("add", (to, Number(1, "i32")), "i32")))
-            there = convert(to, "i64")
-            inner.add(Write(digit.to_keys.name, there, key))
-            inner.add(Write(digit.to_numbers.name, there, number))
-
-        self._own(block, piece, put)
-        return step(self.values, self._where_moved(block), points)
+        start = block.let(times(tile, self.tiling.length), "start")
+        order = TileOrder(self.values, self.tiling, digit, self.count)
+        order.emit(
+            block, start, lambda place: self._flat(row, place),
+            lambda one: Element(self.places.name, self._counter(one, row, tile), "i32"),
+        )  # fmt: skip
+        return step(self.values, self._where_moved(block), points, cooperative=True)
 
 
 def first_not(
