@@ -386,7 +386,7 @@ class _Phases:
 
     def _lying(self, position: int) -> tuple[str, ...]:
         """The axes of a value in memory: those of what it is elementwise made of, or folded of, as
-        they lie there, whatever lacks some of them comes to it first (a mask of two of its axes)."""
+        they lie there, whatever lacks some of them comes to it first (a mask of its two axes)."""
         own, node = {*self.nodes[position].axes}, self.nodes[position]
         while isinstance(node.op, Map | Cast | Fold):
             axes = {*node.axes}

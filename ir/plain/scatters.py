@@ -106,14 +106,12 @@ def _kernels(
     maker.share_out(block, ways.owners, own, inner)
     maker.fill(block, points)
     maker.sent(block, [axis for axis in sources if axis not in own], points, inner)
-    if maker.piece is None:
-        more = () if maker.share is None else (maker.share.point,)
-        if not values.parts:
-            return (values.kernel(points, block, more=more),)
-    axes = ((name, values.program.axes[axis]) for axis, name in points.items())
     more = () if maker.share is None else (maker.share.point,)
+    if maker.piece is None and not values.parts:
+        return (values.kernel(points, block, more=more),)
     parts = () if maker.piece is None else (maker.piece.point,)
-    return (step(values, block, (*parts, *axes, *more)), *maker.merged())
+    where = (*parts, *values.shared_out(points, more))
+    return (step(values, block, where), *maker.merged())
 
 
 def scatter_choices(program: Program, group: list[int]) -> Choices:

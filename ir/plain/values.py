@@ -298,10 +298,16 @@ class Values:
         more: tuple[tuple[Name, int], ...] = (),
     ) -> PlainKernel:
         """The kernel that runs a block at each point, of axes and of what has no axis (`more`)."""
-        program = self.program
-        where = (*((name, program.axes[axis]) for axis, name in points.items()), *more)
-        arrays = tuple(self.arrays)
+        program, arrays = self.program, tuple(self.arrays)
+        where = self.shared_out(points, more)
         return PlainKernel(program.name, program.tensors, arrays, where, block.body, cooperative)
+
+    def shared_out(
+        self, points: Mapping[str, Name], more: tuple[tuple[Name, int], ...]
+    ) -> tuple[tuple[Name, int], ...]:
+        """Points of axes and of what has no axis, the last axis last: neighbours are along it."""
+        axes = [(name, self.program.axes[axis]) for axis, name in points.items()]
+        return (*axes[:-1], *more, *axes[-1:])
 
 
 def refuse_behind(program: Program, group: Sequence[int]) -> None:

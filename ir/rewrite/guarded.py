@@ -128,7 +128,9 @@ class Without:
             return None if tile is None else cast(tile, node.dtype)
         if node.op == Map("mul"):
             left, right = (self.at(arg) for arg in node.args)
-            return (left or right) if left is None or right is None else left * right
+            if left is None or right is None:
+                return right if left is None else left
+            return left * right
         rest, tile = self._rest(node.args[0]), self.at(node.args[1])
         if tile is None:
             tile = self.graph.add(Constant(1, node.dtype))

@@ -60,6 +60,9 @@ READS: dict[str, Body] = {
         cast(h["e"], "bf16"),
         over=_axis("v"),
     ),
+    "factors": lambda g, h: over(
+        h["e"] * cast(h["v"] == h["near"], "f32") * where(h["v"] == h["near"], 1.0, 0.0), "v"
+    ),
     "count": lambda g, h: over(cast(h["v"] == h["near"], "i32"), "v"),
     "two": lambda g, h: over(where(h["v"] == h["i"], h["e"] * h["x"], 0.0), "v", "d"),
     "diagonal": lambda g, h: over(where(h["t"] == h["w"], h["x"] * (h["w"] + 1), 0.0), "t"),

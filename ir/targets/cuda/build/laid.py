@@ -1,10 +1,14 @@
-"""Inputs of products laid anew: copies with their dimensions in an order that tensor cores take.
+"""Inputs and outputs of products laid anew: with their dimensions in an order that they take.
 
 An image with its channels ahead of its rows is contiguous along what a window moves along; taps
 behind the channels of a weight are three numbers long. No bulk copy makes tiles of these. Behind
 one pass through memory each is contiguous along one plain axis, and all else is as ever. So is what
 an operand is scaled with along its sum: a step of each head lies beside those of other heads, where
-a tile has one of them. Knows no schedule.
+a tile has one of them.
+
+An output whose neighbours in memory are of several batches (products of the blocks of a matrix,
+which lie beside each other) gets one number of each line from each product. Written as the products
+have it, and once more from there, it is whole lines twice. Knows no schedule.
 """
 
 from __future__ import annotations
@@ -65,6 +69,66 @@ def laid_anew(program: Program, taken: frozenset[str], known: Known) -> tuple[Pr
         return (program,)
     copies = [_copy(program, one, number) for number, one in enumerate(new.values())]
     return (*copies, _reading(program, orders))
+
+
+def outputs_anew(program: Program, taken: frozenset[str]) -> tuple[Program, ...]:
+    """The program with outputs of products as these have them, by names that are not `taken`, and
+    what copies these; it alone where they lie so."""
+    found: dict[str, TensorSpec] = {}
+    copies: list[Program] = []
+    for position, store in program.stores():
+        axes = _in_lines(program, position, store)
+        if axes is None:
+            continue
+        spec = program.scope.tensors[store.tensor]
+        name = _fresh(f"made_{store.tensor}", {*taken, *found, *program.scope.tensors})
+        found[store.tensor] = made = TensorSpec(
+            name, program.scope.shape(axes), spec.dtype, "output"
+        )
+        extents = {axis: program.axes[axis] for axis in axes}
+        end = f"_made{len(copies)}"
+        both = (replace(made, role="input"), spec)
+        graph = Graph.like(f"{program.name[: LONGEST_NAME - len(end)]}{end}", extents, both, ())
+        read = graph.add(Load(name, tuple(Index(((axis, 1),)) for axis in axes)))
+        graph.add(store, read)
+        copies.append(graph.program())
+    if not copies:
+        return (program,)
+    tensors = tuple(found.get(spec.name, spec) for spec in program.tensors)
+    graph, tiles = Graph.like(program.name, program.axes, tensors, program.pins), list[Tile]()
+    for position, node in enumerate(program.nodes):
+        args = [tiles[arg] for arg in node.args]
+        if isinstance(node.op, Store) and node.op.tensor in found:
+            axes = _in_lines(program, position, node.op)
+            assert axes is not None
+            tiles.append(graph.add(Store(found[node.op.tensor].name, axes), *args))
+        else:
+            tiles.append(copy_node(graph, program, position, args))
+    return (graph.program(), *copies)
+
+
+def _in_lines(program: Program, position: int, store: Store) -> tuple[str, ...] | None:
+    """The axes of an output with its products' batches first; None where it ends with an axis of
+    theirs, or is made of none for tensor cores."""
+    behind = program.behind(program.nodes[position].args, lambda p: False)
+    products = [
+        product
+        for node in sorted(behind, reverse=True)
+        if is_for_tensor_cores(program, node) and (product := product_of(program, node))
+    ]
+    wide = [axis for axis in store.axes if program.axes[axis] > 1]
+    if not products or not wide or wide[-1] not in products[0].batch:
+        return None
+    batch = [axis for axis in store.axes if axis in products[0].batch]
+    rest = [axis for axis in store.axes if axis not in batch]
+    return (*batch, *rest) if any(program.axes[axis] > 1 for axis in rest) else None
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    name = name[:LONGEST_NAME]
+    while name in taken:
+        name = f"made_{name}"[:LONGEST_NAME]
+    return name
 
 
 def _unfit(program: Program, product: Product) -> Iterator[tuple[int, tuple[int, ...]]]:

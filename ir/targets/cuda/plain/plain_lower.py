@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ir.plain.code import Array
+from ir.plain.accesses import every
+from ir.plain.code import Accumulate, Array, Between, Loop
 from ir.plain.pieces import parts_in
 from ir.program import Program
 from ir.targets.cuda.grid.merging import ARRIVALS
@@ -24,6 +25,9 @@ from ir.targets.cuda.plain.plain_weights import all_weights
 from ir.targets.cuda.space.plain_cuts import spec_bytes
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.writer import Writer
+
+_AT_ONCE = 4  # points of a thread that has many
+_LOOPS = (Loop, Between, Accumulate)
 
 
 class PlainLowering:
@@ -196,6 +200,9 @@ class PlainLowering:
             with self.w.block(f"if (point < {points})"):
                 self._point()
             return
+        looped = any(isinstance(s, _LOOPS) for s in every(self.step.plain.body))
+        if not looped:  # reads of several points are under way at a time
+            self.w.line(f"#pragma unroll {_AT_ONCE}")
         head = f"for ({kind} point = {start}; point < {points}; point += {together})"
         with self.w.block(head):
             self._point()

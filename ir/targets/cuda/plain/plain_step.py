@@ -50,7 +50,7 @@ UNIT = 16  # bytes that arrays of a group begin at multiples of
 _GROUPS = 32  # blocks for each processor, over which a group's points are spread
 _FEW_GROUPS = 4  # the same where each has memory of its own in the workspace
 _FEW_POINTS = 64  # for each processor, below which a long fold is a block's
-_MOST_BLOCKS = 1 << 20
+_WAVES, _RESIDENT = 8, 2048  # of blocks of threads that have points; threads on a processor
 _MOST_ALONE = 8 << 10  # bytes of a thread that has a point alone, of which a card has 270,000
 _TEAM_SHARE = 4  # loops of a step that are worth a team have so many iterations for each thread
 _PANELS = (8, 16, 32, 64, 128)  # points beside each other
@@ -318,9 +318,13 @@ class PlainStep:
         if team > 1:
             return self.points * team
         if not grouped:
-            return min(-(-self.points // threads), _MOST_BLOCKS)
+            return min(-(-self.points // threads), _WAVES * self._sms * (_RESIDENT // threads))
         each = _FEW_GROUPS if self.spilled else _GROUPS
-        return min(self.points, each * int(self.hardware["sms"]))
+        return min(self.points, each * self._sms)
+
+    @property
+    def _sms(self) -> int:
+        return int(self.hardware["sms"])
 
 
 def column_bytes(array: Array, threads: int) -> int:

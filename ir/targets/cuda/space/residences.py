@@ -26,7 +26,7 @@ from ir.rewrite.parting import cut
 from ir.rewrite.stated import stated
 from ir.targets.cuda.build.boundaries import boundary_of, last_of
 from ir.targets.cuda.build.cut import stored_at
-from ir.targets.cuda.build.laid import Known, laid_anew
+from ir.targets.cuda.build.laid import Known, laid_anew, outputs_anew
 from ir.targets.cuda.build.orders import is_for_tensor_cores
 from ir.targets.cuda.build.outputs import has_stores_beside
 from ir.targets.cuda.build.products import (
@@ -55,6 +55,8 @@ OPERANDS = "operands-stored"
 """Factors of products for tensor cores that are computed of nothing reduced."""
 LAID = "inputs-laid"
 """Copies of inputs whose dimensions are in no order that tensor cores take, in one that they do."""
+MADE = "outputs-laid"
+"""Outputs of products as these have them, where neighbours in memory are of several batches."""
 REPEATED = "repeated-stored"
 """Products that others are made of along axes that they lack, each point of which repeats them."""
 UNLIKE = "unlike-stored"
@@ -83,6 +85,7 @@ HANDED = "states-handed-on"
 """Nothing that is added to a state alone: who computes it keeps the state, and hands it on."""
 AND = "+"  # between the names of what a residence has together
 BOTH = f"{REPEATED}{AND}{LAID}"
+BESIDES = (LAID, MADE)  # what names are joined with that say which values are in memory
 ROOM = 96 << 10  # bytes of a row's values: every card has that much, most have it twice
 
 
@@ -98,7 +101,7 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
     phases = behind_scatters(phases_of(program, handing=HANDED in words))
     if residence in (USUAL, HANDED):
         return phases
-    residence = next((word for word in words if word not in (HANDED, LAID)), JOINED)
+    residence = next((word for word in words if word not in (HANDED, *BESIDES)), JOINED)
     known: Known = {}
     wide = residence.startswith(WIDE)
     residence = residence.removeprefix(WIDE).removeprefix("-") or JOINED
@@ -122,6 +125,9 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
             laid = (laid_anew(part, frozenset(taken), known) for part in parts)
             parts = tuple(one for several in laid for one in several)
             taken |= {order.laid.name for order in known.values()}
+        if MADE in words:
+            parts = tuple(one for part in parts for one in outputs_anew(part, frozenset(taken)))
+            taken |= {spec.name for part in parts for spec in part.tensors}
         joined = map(joined_axes, parts)
         found += [Phase(p if wide else _narrowed(p), False) for p in joined]
     return tuple(found)
@@ -152,10 +158,12 @@ def residences(program: Program, processors: int) -> tuple[str, ...]:
     parts = [f"{PARTS}{count}" for count in counts]
     wide = (f"{WIDE}-{name}" for name in parts)
     stored = (OPERANDS, REPEATED, SUMS, MET, PRODUCTS, STORED, UNLIKE)
-    for name in (ROWS, STEPS, HANDED, *parts, *wide, JOINED, WIDE, LAID, *stored):
+    for name in (ROWS, STEPS, HANDED, *parts, *wide, JOINED, WIDE, LAID, MADE, *stored):
         found.setdefault(pieces_of(program, name), name)
     handed = [f"{HANDED}{AND}{name}" for name in (OPERANDS, REPEATED, LAID, BOTH)]
-    for name in (BOTH, *(handed if all_handed(program) else ())):
+    made = [f"{name}{AND}{MADE}" for name in (LAID, OPERANDS, PRODUCTS, STORED)]
+    made = made if found[pieces_of(program, MADE)] == MADE else []
+    for name in (BOTH, *made, *(handed if all_handed(program) else ())):
         if _has_more(program, name):
             found.setdefault(pieces_of(program, name), name)
     beside = any(has_stores_beside(p.program) for p in pieces_of(program, BESIDE) if not p.plain)
