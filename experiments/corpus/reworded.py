@@ -7,7 +7,20 @@ from __future__ import annotations
 
 import math
 
-from ir import Graph, cast, contract, exp, indices, log, operator, reduce, where
+from ir import (
+    Graph,
+    cast,
+    contract,
+    exp,
+    indices,
+    log,
+    normal,
+    operator,
+    reduce,
+    silu,
+    uniform,
+    where,
+)
 
 
 @operator
@@ -151,7 +164,66 @@ def masked_attention(g: Graph, b: int, t: int, d: int) -> None:
     g.output("O", contract(cast(p, "bf16"), v, over=J), "bf16", (B, I, E))
 
 
+@operator
+def zero_points(g: Graph, m: int, n: int, k: int) -> None:
+    """A product of bytes less their zero points, as a sum in whole numbers."""
+    M, N, K = g.axes(m=m, n=n, k=k)
+    a = cast(g.input("A", (M, K), "u8"), "i32")
+    b = cast(g.input("B", (N, K), "i8"), "i32")
+    za = g.input("za", (M,), "i32", values=uniform(0, 255))
+    zb = g.input("zb", (N,), "i32", values=uniform(-3, 3))
+    y = reduce("sum", (a - za) * (b - zb), over=K)
+    scale = g.input("s", (N,), "f32", values=uniform(1e-4, 1e-3))
+    g.output("Y", cast(y, "f32") * scale, "bf16", (M, N))
+
+
+@operator
+def nibbles(g: Graph, m: int, n: int, k: int) -> None:
+    """Bytes times halves of bytes, each less eight, in whole numbers."""
+    M, N, K = g.axes(m=m, n=n, k=k)
+    packed = g.tensor("W", (n, k // 2), "u8")[N, g.iota(K) // 2]
+    w = ((cast(packed, "i32") >> ((g.iota(K) & 1) * 4)) & 15) - 8
+    x = cast(g.input("X", (M, K), "i8"), "i32")
+    scale = g.input("s", (N,), "f32", values=uniform(1e-4, 1e-3))
+    g.output("Y", cast(reduce("sum", x * w, over=K), "f32") * scale, "bf16", (M, N))
+
+
+@operator
+def fused_gates(g: Graph, m: int, k: int, f: int) -> None:
+    """Both halves of one product, the one through a gate of the other."""
+    M, K, N, F = g.axes(m=m, k=k, n=2 * f, f=f)
+    w = g.input("W", (N, K), "bf16", values=normal(k**-0.5))
+    y = contract(g.input("X", (M, K), "bf16"), w, over=K)
+    g.output("Y", silu(y.at(n=F)) * y.at(n=F + f), "bf16", (M, F))
+
+
+@operator
+def convolution_by_shifts(g: Graph, n: int, y: int, x: int, c: int, f: int) -> None:
+    """A convolution of 3 x 3 taps as nine products of shifted images."""
+    N, Y, X, F, C = g.axes(n=n, y=y, x=x, f=f, c=c)
+    image, w = g.tensor("X", (n, y + 2, x + 2, c), "bf16"), g.tensor("W", (3, 3, f, c), "bf16")
+    taps = [contract(image[N, Y + r, X + s, C], w[r, s, F, C], over=C)
+            for r in range(3) for s in range(3)]  # fmt: skip
+    g.output("Y", sum(taps[1:], taps[0]), "bf16", (N, Y, X, F))
+
+
 EXTENTS = {
+    "zero_points": {
+        "small": {"m": 24, "n": 40, "k": 64},
+        "full": {"m": 4096, "n": 4096, "k": 4096},
+    },
+    "nibbles": {
+        "small": {"m": 24, "n": 40, "k": 64},
+        "full": {"m": 4096, "n": 4096, "k": 4096},
+    },
+    "fused_gates": {
+        "small": {"m": 24, "k": 64, "f": 40},
+        "full": {"m": 4096, "k": 4096, "f": 14336},
+    },
+    "convolution_by_shifts": {
+        "small": {"n": 2, "y": 5, "x": 6, "c": 16, "f": 24},
+        "full": {"n": 32, "y": 56, "x": 56, "c": 128, "f": 128},
+    },
     "product": {
         "small": {"m": 24, "n": 40, "k": 64},
         "full": {"m": 4096, "n": 4096, "k": 4096},

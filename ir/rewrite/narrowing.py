@@ -19,7 +19,7 @@ import numpy as np
 
 from ir.axes import Axis
 from ir.builder import Graph, cast, contract, where
-from ir.dtypes import dtype_of, holds, is_float, rounded
+from ir.dtypes import dtype_of, holds, is_float, rounded, whole_range
 from ir.functions import bitcast
 from ir.ops.base import volume
 from ir.ops.map import Cast, Constant, Map
@@ -28,6 +28,7 @@ from ir.ops.reduce import Contract
 from ir.program import Program
 from ir.rewrite.cutting import fresh
 from ir.rewrite.graft import copy_node, graft
+from ir.rewrite.spans import Span, spans_of
 from ir.tiles import Tile, apply
 
 NAME = "narrow-parts"
@@ -40,7 +41,10 @@ LONGEST = 16384  # points of a sum: of longer ones tensor cores lose more than a
 CHOICES = ("max", "min", "neg", "abs", "where")  # functions that give one of their numbers
 LAST = 2  # places, each of 8 bits, down to which products count
 
+BYTES = ("i8", "u8")  # the types of whole numbers that are multiplied into 32 bits
+
 Pairs = tuple[tuple[int, int], ...]
+_Factors = tuple[tuple[str, ...], tuple[int, ...]]  # of a product: their types, and the nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,25 +111,63 @@ def _factors(program: Program, split: _Split) -> Iterator[int]:
 
 def unwidened(program: Program) -> Program:
     """The program with products of factors as they were before casts that change no number, or cast
-    back to what all their numbers are of, where both are of one narrow type then."""
+    back to what all their numbers are of, where both are of one narrow type then: floats of one
+    type, whole numbers of a byte each."""
     kinds = _kinds(program)
     plain = {n: found for n in range(len(program.nodes)) if (found := _narrow(program, n, kinds))}
+    plain |= _in_bytes(program)
     if not plain:
         return program
     graph, made = graft(program), list[Tile]()
     for position, node in enumerate(program.nodes):
-        args, dtype = [made[arg] for arg in node.args], ""
+        args = [made[arg] for arg in node.args]
         if position in plain:
-            dtype, factors = plain[position]
-            args = [made[arg] for arg in factors]
-        args = [cast(arg, dtype) if dtype and arg.dtype != dtype else arg for arg in args]
+            dtypes, factors = plain[position]
+            args = [cast(made[n], dtype) for n, dtype in zip(factors, dtypes, strict=True)]
         made.append(copy_node(graph, program, position, args))
     return graph.program()
 
 
-def _narrow(
-    program: Program, position: int, kinds: Sequence[_Kind | None]
-) -> tuple[str, tuple[int, ...]] | None:
+def _in_bytes(program: Program) -> dict[int, _Factors]:
+    """Products of whole numbers in 32 bits of which both factors have room in bytes."""
+    whole = [
+        position
+        for position, node in enumerate(program.nodes)
+        if isinstance(node.op, Contract) and node.dtype == "i32"
+        and any(program.nodes[arg].dtype not in BYTES for arg in node.args)
+    ]  # fmt: skip
+    spans = spans_of(program) if whole else ()
+    found: dict[int, _Factors] = {}
+    for position in whole:
+        factors = tuple(_before_widening(program, arg) for arg in program.nodes[position].args)
+        dtypes = tuple(_byte(program.nodes[one].dtype, spans[one]) for one in factors)
+        if all(dtypes):
+            found[position] = dtypes, factors
+    return found
+
+
+def _before_widening(program: Program, position: int) -> int:
+    """A whole number before casts to types of more numbers."""
+    node = program.nodes[position]
+    if isinstance(node.op, Cast):
+        source = program.nodes[node.args[0]].dtype
+        if source != "bool" and not is_float(source):
+            (least, most), (low, high) = map(whole_range, (source, node.dtype))
+            if low <= least and most <= high:
+                return _before_widening(program, node.args[0])
+    return position
+
+
+def _byte(dtype: str, span: Span) -> str:
+    """The type of a byte that has all numbers of a span; none if none has."""
+    if dtype in BYTES:
+        return dtype
+    fits = (one for one in BYTES if whole_range(one)[0] <= span.least
+            and span.most <= whole_range(one)[1])  # fmt: skip
+    return next(fits, "") if span.known and not span.hole else ""
+
+
+def _narrow(program: Program, position: int, kinds: Sequence[_Kind | None]) -> _Factors | None:
     """The narrow type of which both factors of a product are, and the factors before casts; None if
     they stay."""
     node = program.nodes[position]
@@ -136,7 +178,7 @@ def _narrow(
     (least, *others) = types
     if not least or others or all(program.nodes[arg].dtype == least for arg in node.args):
         return None
-    return least, found
+    return (least, least), found
 
 
 @dataclass(frozen=True, slots=True)

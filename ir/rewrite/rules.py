@@ -94,7 +94,7 @@ def _alone(match: Match) -> Mapping[str, Axes] | None:
     over = match.over["R"]
     own = tuple(axis for axis in over if axis not in match.axes("b"))
     rest = tuple(axis for axis in over if axis in match.axes("b"))
-    return {"P": own, "Q": rest} if own and rest else None
+    return {"P": own, "Q": rest} if own else None
 
 
 def _alike(match: Match) -> Mapping[str, Axes] | None:
@@ -173,6 +173,10 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "each-addend", "contract[R](add(a, b), c)", "add(contract[R](a, c), contract[R](b, c))",
         _spread, "(A + B) C = A C + B C", FACTORED, cancels=True,
+    ),
+    Rule(
+        "each-side", "contract[R](sub(a, b), c)", "sub(contract[R](a, c), contract[R](b, c))",
+        _spread, "(A - B) C = A C - B C", FACTORED, cancels=True,
     ),
     Rule(
         "addends-apart", "sum[R](add(mul(a, b), c))", "add(sum[R](mul(a, b)), sum[R](c))",

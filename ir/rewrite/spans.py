@@ -104,7 +104,7 @@ def _type(dtype: str) -> Span:
 
 def _cast(span: Span, dtype: str) -> Span:
     if not is_float(dtype):
-        return _type(dtype)
+        return _within(span, dtype)
     return _rounded(span, dtype) if dtype_of(dtype).bits >= _NARROWEST else UNKNOWN
 
 
@@ -134,7 +134,7 @@ def _mapped(op: Map, args: Sequence[Span], dtype: str) -> Span:
     if function in ("max", "min"):
         return _extreme(function, *args)
     if not is_float(dtype):
-        return _type(dtype)
+        return _counted(function, args, dtype)
     if function == "neg":
         return Span(-args[0].most, -args[0].least) if _whole(args) else UNKNOWN
     if function == "abs":
@@ -147,6 +147,37 @@ def _mapped(op: Map, args: Sequence[Span], dtype: str) -> Span:
         left, right = args
         return _rounded(_corners("mul", left, Span(1 / right.most, 1 / right.least)), dtype)
     return UNKNOWN
+
+
+def _within(span: Span, dtype: str) -> Span:
+    """A value as a whole number: towards zero, and of its type whatever it was."""
+    own = _type(dtype)
+    fits = span.known and not span.hole and own.least <= span.least <= span.most <= own.most
+    return Span(math.trunc(span.least), math.trunc(span.most)) if fits else own
+
+
+def _counted(function: str, args: Sequence[Span], dtype: str) -> Span:
+    """Of whole numbers, as long as they stay in the range of their type."""
+    if not _whole(args):
+        return _type(dtype)
+    first, last = args[0], args[-1]
+    fixed = int(last.least) if last.least == last.most else None
+    if function in _CORNERS:
+        return _within(_corners(function, *args), dtype)
+    if function in ("neg", "abs"):
+        most = max(abs(first.least), abs(first.most))
+        found = Span(-first.most, -first.least) if function == "neg" else Span(0.0, most)
+        return _within(found, dtype)
+    if function == "bitand" and (ends := [arg.most for arg in args if arg.least >= 0]):
+        return Span(0.0, min(ends))
+    if function in ("bitor", "xor") and min(first.least, last.least) >= 0:
+        return Span(0.0, 2.0 ** int(max(first.most, last.most)).bit_length() - 1)
+    if function == "mod" and fixed is not None and fixed > 0:
+        return Span(0.0, fixed - 1.0)
+    if function in ("shr", "floordiv") and fixed is not None and fixed > 0:
+        by = 1 << fixed if function == "shr" else fixed
+        return Span(first.least // by, first.most // by)
+    return _type(dtype)
 
 
 def _whole(args: Sequence[Span]) -> bool:

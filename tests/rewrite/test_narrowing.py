@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from explorer.recipe import recipe_of
-from ir import Graph, Program, Tile, cast, contract, exp, where
+from ir import Graph, Program, Tile, cast, contract, exp, reduce, uniform, where
 from ir.dtypes import from_float, to_float
 from ir.ops.base import Array
 from ir.ops.load import Load
+from ir.ops.reduce import Contract
 from ir.oracle import evaluate, random_inputs
 from ir.rewrite.forms import forms_of, reason_of
 from ir.rewrite.narrowing import NAME, PART, bits_of, narrowed, unwidened
@@ -189,3 +190,53 @@ def test_parts_are_walked_around_the_sum() -> None:
     loads = [node.op for node in last.nodes if isinstance(node.op, Load)]
     inner = {axis for op in loads for axis, _ in op.index[-1].terms}
     assert not any(axis.startswith("parts") for axis in inner)
+
+
+def whole(left: str, make: Callable[[Tile], Tile], dtype: str = "i32") -> Program:
+    """A product of whole numbers in 32 bits, of which one factor is made of i8."""
+    g = Graph("whole")
+    m, n, k = g.axes(m=8, n=16, k=32)
+    a = make(cast(g.input("A", (m, k), left), dtype))
+    b = cast(g.input("B", (n, k), "i8"), dtype)
+    g.output("C", contract(a, b, over=k), "i32")
+    return g.program()
+
+
+BYTES = {
+    "widened": ("i8", lambda a: a, ("i8", "i8")),
+    "twice": ("i8", lambda a: cast(cast(a, "i64"), "i32"), ("i8", "i8")),
+    "unsigned": ("u8", lambda a: a, ("u8", "i8")),
+    "nibble": ("i32", lambda a: (a & 15) - 8, ("i8", "i8")),
+    "high": ("u8", lambda a: a >> 3, ("i8", "i8")),
+    "sum": ("u8", lambda a: (a >> 1) + 100, ("u8", "i8")),
+    "large": ("u8", lambda a: a + 1, ("i32", "i32")),
+    "wide": ("i32", lambda a: a, ("i32", "i32")),
+}
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_whole_numbers_that_have_room_in_bytes_are_multiplied_as_bytes(name: str) -> None:
+    left, make, wanted = BYTES[name]
+    program = whole(left, make)
+    made = unwidened(program)
+    (node,) = (node for node in made.nodes if isinstance(node.op, Contract))
+    assert tuple(made.nodes[arg].dtype for arg in node.args) == wanted
+    inputs = random_inputs(program, np.random.default_rng(2))
+    assert np.array_equal(evaluate(made, inputs)["C"], evaluate(program, inputs)["C"])
+
+
+def test_zero_points_are_taken_out_of_a_product_of_bytes() -> None:
+    """(A - a) (B - b) is a product of bytes, and sums of rows."""
+    g = Graph("zeros")
+    m, n, k = g.axes(m=64, n=64, k=512)
+    a, b = (cast(g.input(s, (x, k), t), "i32") for s, x, t in (("A", m, "u8"), ("B", n, "i8")))
+    za, zb = (g.input(s, (x,), "i32", uniform(-9, 9)) for s, x in (("za", m), ("zb", n)))
+    g.output("C", reduce("sum", (a - za) * (b - zb), over=k), "i32")
+    program = g.program()
+    rates = Rates({"i8": 2e15, "u8": 2e15, "bf16": 1e15}, other=3e13, bytes=4e12)
+    best = min(forms_of(program, rates).offered, key=lambda form: form.work.seconds).program
+    products = [node for node in best.nodes if isinstance(node.op, Contract)]
+    types = [sorted(best.nodes[arg].dtype for arg in one.args) for one in products]
+    assert types == [["i8", "u8"]]
+    inputs = random_inputs(program, np.random.default_rng(2))
+    assert np.array_equal(evaluate(best, inputs)["C"], evaluate(program, inputs)["C"])

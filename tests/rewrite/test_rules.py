@@ -118,6 +118,7 @@ def sample(name: str) -> Program:
         "common-product": lambda: ab + build_product(a, g.input("c", (k, j), "f32"), ("k",)),
         "common-factor": lambda: a * part + a * g.input("c", (k,), "f32"),
         "each-addend": lambda: build_product(a + g.input("c", (i, k), "f32"), b, ("k",)),
+        "each-side": lambda: build_product(a - g.input("c", (i, k), "f32"), b, ("k",)),
         "addends-apart": lambda: total(a * b + g.input("c", (i, j, k), "f32"), "k"),
         "less-apart": lambda: total(a * b - g.input("c", (i, j, k), "f32"), "k"),
         "from-apart": lambda: total(g.input("c", (i, j, k), "f32") - a * b, "k"),

@@ -42,6 +42,39 @@ CASES: dict[str, tuple[Callable[[Values], Tile], float, float]] = {
 }
 
 
+def counted() -> Values:
+    g = Graph("counted")
+    (i,) = g.axes(i=5)
+    w, n = cast(g.input("W", (i,), "u8"), "i32"), g.input("n", (i,), "i32")
+    return {"w": w, "i": g.iota(i), "n": n}
+
+
+WHOLE: dict[str, tuple[Callable[[Values], Tile], float, float]] = {
+    "widened": (lambda v: v["w"], 0, 255),
+    "nibble": (lambda v: (v["n"] & 15) - 8, -8, 7),
+    "high": (lambda v: v["w"] >> 4, 0, 15),
+    "rest": (lambda v: v["n"] % 7, 0, 6),
+    "third": (lambda v: v["w"] // 3 - v["i"], -4, 85),
+    "joined": (lambda v: v["w"] | (v["i"] << 0), 0, 2**31 - 1),
+    "either": (lambda v: v["w"] ^ 256, 0, 511),
+    "size": (lambda v: absolute(-v["w"] - 1), 1, 256),
+    "scaled": (lambda v: v["w"] * -2, -510, 0),
+    "byte": (lambda v: cast((v["n"] & 15) - 8, "i8"), -8, 7),
+    "cut": (lambda v: cast(v["w"], "i8"), -128, 127),
+    "beyond": (lambda v: v["n"] + 1, -(2**31), 2**31 - 1),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_ends_of_whole_numbers(name: str) -> None:
+    made, least, most = WHOLE[name]
+    found = last(made(counted()))
+    assert found.least <= least
+    assert most <= found.most
+    if name not in ("joined", "size"):
+        assert (found.least, found.most) == (least, most)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_ends_go_through_functions(name: str) -> None:
     made, least, most = CASES[name]
