@@ -7,6 +7,7 @@ by side in the bytes of a tensor; a single element, as values on their way are, 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -195,6 +196,16 @@ def holds(target: str, source: str) -> bool:
     if by.kind != "float":
         return to.mantissa + 1 >= by.mantissa
     return to.mantissa >= by.mantissa and to.exponent >= by.exponent
+
+
+TOGETHER = (frozenset({"i8", "u8"}), frozenset({"e4m3", "e5m2"}))
+"""Types that tensor cores multiply with each other as they are."""
+
+
+def holding(dtypes: Collection[str], among: Iterable[str]) -> str:
+    """The first float type of some that has every number of these; empty if none has."""
+    found = (one for one in among if is_float(one) and all(holds(one, d) for d in dtypes))
+    return next(found, "")
 
 
 def keeps_range(target: str, source: str) -> bool:

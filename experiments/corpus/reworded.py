@@ -207,7 +207,20 @@ def convolution_by_shifts(g: Graph, n: int, y: int, x: int, c: int, f: int) -> N
     g.output("Y", sum(taps[1:], taps[0]), "bf16", (N, Y, X, F))
 
 
+@operator
+def unlike(g: Graph, m: int, n: int, k: int, left: str = "bf16", right: str = "e4m3") -> None:
+    """A product of two types, each widened to f32."""
+    M, N, K = g.axes(m=m, n=n, k=k)
+    a, b = g.input("A", (M, K), left), g.input("B", (N, K), right)
+    g.output("C", contract(cast(a, "f32"), cast(b, "f32"), over=K), "bf16", (M, N))
+
+
 EXTENTS = {
+    "unlike": {
+        "small": {"m": 24, "n": 40, "k": 64},
+        "bytes": {"m": 24, "n": 40, "k": 64, "right": "i8"},
+        "full": {"m": 4096, "n": 4096, "k": 4096},
+    },
     "zero_points": {
         "small": {"m": 24, "n": 40, "k": 64},
         "full": {"m": 4096, "n": 4096, "k": 4096},

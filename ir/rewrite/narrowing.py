@@ -19,7 +19,7 @@ import numpy as np
 
 from ir.axes import Axis
 from ir.builder import Graph, cast, contract, where
-from ir.dtypes import dtype_of, holds, is_float, rounded, whole_range
+from ir.dtypes import TOGETHER, dtype_of, holding, holds, is_float, rounded, whole_range
 from ir.functions import bitcast
 from ir.ops.base import volume
 from ir.ops.map import Cast, Constant, Map
@@ -41,6 +41,7 @@ LONGEST = 16384  # points of a sum: of longer ones tensor cores lose more than a
 CHOICES = ("max", "min", "neg", "abs", "where")  # functions that give one of their numbers
 LAST = 2  # places, each of 8 bits, down to which products count
 
+NARROW = ("bf16", "f16")  # that products of unlike narrow factors are computed in
 BYTES = ("i8", "u8")  # the types of whole numbers that are multiplied into 32 bits
 
 Pairs = tuple[tuple[int, int], ...]
@@ -168,17 +169,24 @@ def _byte(dtype: str, span: Span) -> str:
 
 
 def _narrow(program: Program, position: int, kinds: Sequence[_Kind | None]) -> _Factors | None:
-    """The narrow type of which both factors of a product are, and the factors before casts; None if
-    they stay."""
+    """The narrow type that has the numbers of both factors of a product, or types that are
+    multiplied together, and the factors before casts; None if they stay."""
     node = program.nodes[position]
     if not isinstance(node.op, Contract) or node.dtype != WIDE:
         return None
     found = tuple(_before_cast(program, arg) for arg in node.args)
-    types = {kind.dtype if (kind := kinds[factor]) else "" for factor in found}
-    (least, *others) = types
-    if not least or others or all(program.nodes[arg].dtype == least for arg in node.args):
+    types = [kind.dtype if (kind := kinds[factor]) else "" for factor in found]
+    if "" in types:
         return None
-    return (least, least), found
+    if len(set(types)) == 1 and is_float(types[0]):
+        wanted = (types[0], types[0])
+    elif set(types) in TOGETHER and is_float(types[0]):
+        wanted = (types[0], types[1])
+    else:
+        wide = holding(types, NARROW)
+        wanted = (wide, wide)
+    same = all(program.nodes[arg].dtype == one for arg, one in zip(node.args, wanted, strict=True))
+    return None if same or not wanted[0] else (wanted, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,14 +235,14 @@ def _kinds(program: Program) -> list[_Kind | None]:
 
 
 def _is_narrow(dtype: str) -> bool:
-    return is_float(dtype) and dtype_of(dtype).bits <= BITS * 2
+    return dtype != "bool" and dtype_of(dtype).bits <= (2 * BITS if is_float(dtype) else BITS)
 
 
 def _before_cast(program: Program, position: int) -> int:
     node = program.nodes[position]
     if isinstance(node.op, Cast) and is_float(node.dtype):
         source = program.nodes[node.args[0]].dtype
-        if is_float(source) and holds(node.dtype, source):
+        if source != "bool" and holds(node.dtype, source):
             return _before_cast(program, node.args[0])
     return position
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from ir.dtypes import dtype_of
+from ir.dtypes import TOGETHER, dtype_of, holding
 from ir.ops.base import volume
 from ir.ops.fold import Fold
 from ir.ops.load import Load
@@ -41,8 +41,12 @@ class Rates:
     room: float = math.inf
 
     def of(self, factors: tuple[str, ...]) -> float:
-        """Of products of such factors: that of the slower type, plain units where none is known."""
-        return min(self.products.get(dtype, 2 * self.other) for dtype in factors)
+        """Of products of such factors: that of the type which has the numbers of both, or of the
+        slower one where units take both together; plain units where none is known."""
+        kinds = frozenset(factors)
+        if len(kinds) == 1 or any(kinds <= pair for pair in TOGETHER):
+            return min(self.products.get(dtype, 2 * self.other) for dtype in factors)
+        return self.products.get(holding(kinds, sorted(kinds)), 2 * self.other)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,7 @@ WGMMAS = [
     ("tf32", 64, "rs", ("k", "k"), ("none", "32B")),
     ("e4m3", 128, "ss", ("k", "k"), ("64B", "128B")),
     ("e4m3", 24, "rs", ("k", "k"), ("none", "none")),
+    ("e5m2", 64, "ss", ("k", "k"), ("128B", "128B")),
     ("i8", 48, "ss", ("k", "k"), ("128B", "32B")),
     ("i8", 8, "rs", ("k", "k"), ("none", "64B")),
     ("u8", 240, "ss", ("k", "k"), ("none", "64B")),
@@ -131,7 +133,8 @@ def test_wgmma(
 def test_mma(name: str) -> None:
     rng = np.random.default_rng(3)
     kind = MMA_KINDS[name]
-    left, right = {"u8i8": ("u8", "i8"), "i8u8": ("i8", "u8")}.get(name, (name, name))
+    pairs = {a + b: (a, b) for a, b in permutations(("e4m3", "e5m2", "i8", "u8"), 2)}
+    left, right = pairs.get(name, (name, name))
     row = find_matrix(f"mma.m16n8k{kind.k}.{suffix(left)}")
     a, b = (
         small(rng, (32, count * 32 // bits(dtype)), dtype)

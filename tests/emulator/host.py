@@ -30,7 +30,9 @@ _TMA_PREFETCH = re.compile(r"tw_tma_prefetch_([1-5])d$")
 _WGMMA = re.compile(r"tw_wgmma_m64n(\d+)k(\d+)_(\w+?)_(ss|rs)(_ta)?(_tb)?$")
 _MMA = re.compile(r"tw_mma_m16n8k(\d+)_(\w+)$")
 _DEVICE_ONLY = re.compile(r"\basm\b|\b__|\batomic|\*\)\w")
-_KINDS = ("bf16", "f16", "tf32", "e4m3", "i8", "u8", "u8i8", "i8u8")
+_KINDS = (
+    "bf16", "f16", "tf32", "e4m3", "e5m2", "e4m3e5m2", "e5m2e4m3", "i8", "u8", "u8i8", "i8u8",
+)  # fmt: skip
 """In the order of the runtime's `Kind`."""
 
 

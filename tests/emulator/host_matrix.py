@@ -135,11 +135,18 @@ extern "C" void rt_tiles(const char* what, int store, int turn, u32 address, u32
 }
 
 // ---------------------------------------------------------------- operands
-enum Kind { BRAIN, HALF, TF32, EIGHTH, SIGNED, UNSIGNED, UNSIGNED_BY_SIGNED, SIGNED_BY_UNSIGNED };
+enum Kind {
+  BRAIN, HALF, TF32, EIGHTH, FIFTH, EIGHTH_BY_FIFTH, FIFTH_BY_EIGHTH,
+  SIGNED, UNSIGNED, UNSIGNED_BY_SIGNED, SIGNED_BY_UNSIGNED
+};
 static Kind left_of(Kind kind) {
+  if (kind == EIGHTH_BY_FIFTH) return EIGHTH;
+  if (kind == FIFTH_BY_EIGHTH) return FIFTH;
   return kind == UNSIGNED_BY_SIGNED ? UNSIGNED : kind == SIGNED_BY_UNSIGNED ? SIGNED : kind;
 }
 static Kind right_of(Kind kind) {
+  if (kind == EIGHTH_BY_FIFTH) return FIFTH;
+  if (kind == FIFTH_BY_EIGHTH) return EIGHTH;
   return kind == UNSIGNED_BY_SIGNED ? SIGNED : kind == SIGNED_BY_UNSIGNED ? UNSIGNED : kind;
 }
 static f32 eighth_table[256];
@@ -158,6 +165,9 @@ static void decode_row(Kind kind, const u8* bytes, u32 count, f32* to, u32 step)
       break;
     case EIGHTH:
       for (u32 i = 0; i < count; i++) to[i * step] = eighth_table[bytes[i]];
+      break;
+    case FIFTH:  // the upper byte of an f16
+      for (u32 i = 0; i < count; i++) to[i * step] = half_value((u16)(bytes[i] << 8));
       break;
     case SIGNED:
       for (u32 i = 0; i < count; i++) to[i * step] = (signed char)bytes[i];

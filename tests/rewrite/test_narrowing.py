@@ -240,3 +240,39 @@ def test_zero_points_are_taken_out_of_a_product_of_bytes() -> None:
     assert types == [["i8", "u8"]]
     inputs = random_inputs(program, np.random.default_rng(2))
     assert np.array_equal(evaluate(best, inputs)["C"], evaluate(program, inputs)["C"])
+
+
+UNLIKE = {
+    ("bf16", "e4m3"): ("bf16", "bf16"),
+    ("e5m2", "f16"): ("f16", "f16"),
+    ("i8", "bf16"): ("bf16", "bf16"),
+    ("f16", "u8"): ("f16", "f16"),
+    ("i4", "bf16"): ("bf16", "bf16"),
+    ("i8", "i8"): ("bf16", "bf16"),
+    ("e4m3", "e5m2"): ("e4m3", "e5m2"),
+    ("bf16", "f16"): ("f32", "f32"),
+    ("i32", "bf16"): ("f32", "f32"),
+}
+
+
+@pytest.mark.parametrize("types", UNLIKE, ids="-".join)
+def test_unlike_narrow_factors_are_multiplied_in_what_has_both(types: tuple[str, str]) -> None:
+    g = Graph("unlike")
+    m, n, k = g.axes(m=8, n=16, k=32)
+    a, b = (cast(g.input(s, (x, k), t), "f32") for s, x, t in zip("AB", (m, n), types, strict=True))
+    g.output("C", contract(a, b, over=k), "f32")
+    program = g.program()
+    made = unwidened(program)
+    (node,) = (node for node in made.nodes if isinstance(node.op, Contract))
+    assert tuple(made.nodes[arg].dtype for arg in node.args) == UNLIKE[types]
+    inputs = random_inputs(program, np.random.default_rng(2))
+    assert np.array_equal(evaluate(made, inputs)["C"], evaluate(program, inputs)["C"])
+
+
+def test_what_products_of_unlike_types_take() -> None:
+    """The time of the type that has both; of bytes that of the slower one; else of plain units."""
+    rates = Rates({"bf16": 8.0, "e4m3": 16.0, "f16": 8.0, "i8": 32.0, "u8": 24.0}, 1.0, 1.0)
+    assert rates.of(("bf16", "e4m3")) == 8.0
+    assert rates.of(("i8", "u8")) == 24.0
+    assert rates.of(("i8", "bf16")) == 8.0
+    assert rates.of(("bf16", "f16")) == rates.of(("i32", "bf16")) == 2.0

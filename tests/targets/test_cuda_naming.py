@@ -10,7 +10,7 @@ from ir.errors import ProgramError
 from ir.inputs import random_inputs
 from ir.program import Program
 from ir.rewrite.undotted import undotted
-from ir.targets.cuda.text.naming import text_name
+from ir.targets.cuda.text.naming import kernel_name, text_name
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
@@ -114,3 +114,40 @@ def test_a_tensor_has_another_name_than_memory_of_kernels_own() -> None:
     g.output("Y", g.input("workspace", (g.axis("m", 4),), "f32") * 2.0)
     with pytest.raises(ProgramError, match="choose another name"):
         g.program()
+
+
+OPERATORS = (
+    "exp",
+    "new",
+    "main",
+    "double",
+    "f32",
+    "tw_sync",
+    "threadIdx",
+    "div",
+    "fmaxf",
+    "register",
+)
+
+
+def test_kernels_are_called_as_their_program_where_nothing_else_is() -> None:
+    assert [kernel_name(name) for name in ("softmax", "exp_2", "a.b")] == [
+        "softmax",
+        "exp_2",
+        "a_b",
+    ]
+    assert [kernel_name(name) for name in OPERATORS] == [f"{name}_kernel" for name in OPERATORS]
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_may_be_called_as_a_function_or_a_word_of_the_language(name: str) -> None:
+    g = Graph(name)
+    m, n = g.axes(m=16, n=24)
+    g.output("Y", silu(g.input("X", (m, n), "f32")), "f32")
+    program = g.program()
+    inputs = random_inputs(program, np.random.default_rng(0))
+    space = BACKEND.space(program, HARDWARE)
+    row = space.sample(np.random.default_rng(0), 1)[0]
+    kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+    assert not problems(program, kernel, inputs, bounds_of(program, inputs), 0)

@@ -24,7 +24,7 @@ from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.layouts.operands import index_axes
 
 OLDEST = 80  # first compute capability with mma.sync of these shapes, and with cp.async
-SINCE = {"e4m3": 89}  # types that came later
+SINCE = {"e4m3": 89, "e5m2": 89}  # types that came later
 STEP = 16  # points of a sum in one instruction, in types of two bytes
 
 

@@ -18,6 +18,7 @@ from ir.targets.cuda.prelude import prelude_text
 from ir.targets.cuda.space.plain import PlainCudaKernel
 from ir.targets.cuda.space.residences import USUAL
 from ir.targets.cuda.text.coded import table_texts
+from ir.targets.cuda.text.naming import kernel_name
 
 ALIGN = 256
 MARK = "//@ kernel\n"
@@ -59,7 +60,7 @@ def lower_all(
 
 def launches_of(kernel: AnyKernel, values: Mapping[str, Value]) -> tuple[Launch, ...]:
     """What a kernel of the program is launched as, one after the other."""
-    name = kernel.program.name.replace(".", "_")
+    name = kernel_name(kernel.program.name)
     if isinstance(kernel, PlainCudaKernel):
         return kernel.launches(values, name)
     return (kernel.lower(values, name),)

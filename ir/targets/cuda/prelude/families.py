@@ -43,21 +43,15 @@ WGMMA_KINDS = {
     "f16": MmaKind("f16", "f16", 16),
     "tf32": MmaKind("tf32", "tf32", 8),
     "e4m3": MmaKind("e4m3", "e4m3", 32),
+    "e5m2": MmaKind("e5m2", "e5m2", 32),
+    "e4m3e5m2": MmaKind("e4m3", "e5m2", 32),
+    "e5m2e4m3": MmaKind("e5m2", "e4m3", 32),
     "i8": MmaKind("s8", "s8", 32, "s32"),
     "u8": MmaKind("u8", "u8", 32, "s32"),
     "u8i8": MmaKind("u8", "s8", 32, "s32"),
     "i8u8": MmaKind("s8", "u8", 32, "s32"),
 }
-MMA_KINDS = {
-    "bf16": MmaKind("bf16", "bf16", 16),
-    "f16": MmaKind("f16", "f16", 16),
-    "tf32": MmaKind("tf32", "tf32", 8),
-    "e4m3": MmaKind("e4m3", "e4m3", 32),
-    "i8": MmaKind("s8", "s8", 32, "s32"),
-    "u8": MmaKind("u8", "u8", 32, "s32"),
-    "u8i8": MmaKind("u8", "s8", 32, "s32"),
-    "i8u8": MmaKind("s8", "u8", 32, "s32"),
-}
+MMA_KINDS = WGMMA_KINDS  # mma.sync takes the same types, of as many bytes
 
 
 @lru_cache(maxsize=4096)

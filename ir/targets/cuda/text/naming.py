@@ -21,6 +21,30 @@ _FUNCTIONS = (
 WORDS = C_WORDS | OTHER_WORDS | _MACROS | _PLACES | {*_TYPES.split(), *_FUNCTIONS.split()}
 """What a kernel's text has to mean something else by, whoever writes it."""
 
+_MATHS = (
+    "abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi cyl_bessel_i0 "
+    "cyl_bessel_i1 erf erfc erfcinv erfcx erfinv exp exp10 exp2 expm1 fabs fdim fdivide floor fma "
+    "fmax fmin fmod frexp hypot ilogb j0 j1 jn ldexp lgamma llrint llround log log10 log1p log2 "
+    "logb lrint lround max min modf nan nearbyint nextafter norm norm3d norm4d normcdf normcdfinv "
+    "pow rcbrt remainder remquo rhypot rint rnorm rnorm3d rnorm4d round rsqrt scalbln scalbn sin "
+    "sincos sincospi sinh sinpi sqrt tan tanh tgamma trunc y0 y1 yn"
+)
+_LIBRARY = (
+    "brev clock clock64 clz div dim3 finite free index isfinite isinf isnan labs ldiv llabs llmax "
+    "llmin malloc memchr memcmp memcpy memmove memset mul24 mulhi popc printf rand saturate select "
+    "signbit sad strlen time ullmax ullmin umax umin umul24 umulhi usad wchar_t"
+)
+_BOTH = {form for one in _MATHS.split() for form in (one, f"{one}f")}
+KERNEL_WORDS = WORDS | _BOTH | {*_LIBRARY.split()}
+"""What no kernel may be called: functions that a compiler of C++ or CUDA has already, beside it."""
+_TAKEN = re.compile(r"(tw_|TW_|_|atomic|cuda|tex|surf|make_)\w*")
+
+
+def kernel_name(program: str) -> str:
+    """What a program's kernels are called in text: its name, if nothing else is called so."""
+    name = program.replace(".", "_")
+    return f"{name}_kernel" if name in KERNEL_WORDS or _TAKEN.fullmatch(name) else name
+
 
 def text_name(tensor: str) -> str:
     """A tensor's name in text: its own, if no word of the text can be that.
