@@ -153,7 +153,8 @@ def _in_rows(spec: TensorSpec) -> bool:
 def residences(program: Program, processors: int) -> tuple[str, ...]:
     """Those that differ on a card of so many processors, the usual one first."""
     found = {pieces_of(program, USUAL): USUAL}
-    usual = [_narrowed(phase.program) for phase in pieces_of(program, USUAL) if not phase.plain]
+    whole = [phase.program for phase in pieces_of(program, USUAL) if not phase.plain]
+    usual = tuple(dict.fromkeys(one for own in whole for one in (_narrowed(own), own)))
     counts = dict.fromkeys(n for phase in usual for n in counts_of(phase, processors))
     parts = [f"{PARTS}{count}" for count in counts]
     wide = (f"{WIDE}-{name}" for name in parts)
