@@ -67,7 +67,7 @@ def _arithmetic(program: Program, facts: Mapping[str, Any]) -> float:
 
 
 def _forms(program: Program, facts: Mapping[str, Any]) -> list[Program]:
-    """The program, and equal ones of less arithmetic."""
+    """The program, it with factors as they are multiplied, and equal ones of less arithmetic."""
     found = [program]
     peak = _peak(("f32",), facts)
     if peak:
@@ -75,7 +75,7 @@ def _forms(program: Program, facts: Mapping[str, Any]) -> list[Program]:
             dtype: rate for dtype in DTYPES if (rate := float(_peak((dtype,), facts) or peak))
         }
         rates = Rates(products, peak / 2, float(facts.get(PEAK_BYTES) or peak))
-        found += [form.program for form in forms_of(program, rates).offered[1:]]
+        found += [form.program for form in forms_of(program, rates).offered]
     return found
 
 

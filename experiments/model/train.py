@@ -43,6 +43,7 @@ RECORDS = {
     "cuda": tuple(
         ROOT / "experiments" / "h200" / name
         for name in (
+            "records-cuda-38.jsonl.xz",
             "records-cuda-36.jsonl.xz",
             "records-cuda-33.jsonl.xz",
             "records-cuda-31.jsonl.xz",
@@ -57,7 +58,20 @@ RECORDS = {
 }
 OPERATORS = tuple(  # whose records are among them, beside those of the library
     str(ROOT / "experiments" / "corpus" / name)
-    for name in ("assorted.py", "programs.py", "sequences.py", "sundry.py", "windowed.py")
+    for name in (
+        "afterwards.py",
+        "assorted.py",
+        "chosen.py",
+        "hybrids.py",
+        "oddities.py",
+        "programs.py",
+        "rarer.py",
+        "reworded.py",
+        "sequences.py",
+        "sundry.py",
+        "varied.py",
+        "windowed.py",
+    )
 )
 PRETRAINED = ROOT / "costmodel" / "pretrained"
 Row = dict[str, Any]
