@@ -16,6 +16,7 @@ from functools import lru_cache
 from ir.errors import ProgramError
 from ir.program import Program
 from ir.rewrite import (
+    accumulated,
     block_masks,
     contracted,
     diagonal,
@@ -43,8 +44,8 @@ from ir.tiles import Tile
 
 WRITTEN = "written"
 WHOLE = (
-    keyed, placed, landed, scanned, rereading, strided, tiered, unshifted, contracted, selected,
-    prefixed,
+    keyed, placed, landed, accumulated, scanned, rereading, strided, tiered, unshifted, contracted,
+    selected, prefixed,
 )  # of a program  # fmt: skip
 EFFORT = 2_500  # nodes of all programs that are looked at
 STRAY = 2.0  # times the least work, up to which a form is rewritten further
