@@ -338,6 +338,8 @@ def _stepped(arg: TileArray, result: TileArray, dtype: str) -> Error | None:
         return None
     size, nearest = reach(arg.error), rounded if dtype in STEPPED else within
     with np.errstate(all="ignore"):
+        if dtype == "bool":  # whether it is anything but zero
+            return Error(np.where((size > 0) & (np.abs(arg.array) <= size), 1.0, 0.0))
         ends = (nearest(arg.array + size, dtype), nearest(arg.array - size, dtype))
         return Error(np.maximum(*(apart(end, result.array) for end in ends)))
 

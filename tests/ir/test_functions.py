@@ -357,3 +357,11 @@ def test_constants_of_narrow_floats_are_looked_up_as_they_are_stored() -> None:
     entries = [0.1 * n for n in range(16)]
     found = run(lambda a: lookup(entries, a, "bf16"), range(16), dtypes=("u8",))
     assert np.array_equal(from_float(found, "bf16"), from_float(np.array(entries), "bf16"))
+
+
+def test_whether_a_number_is_zero_is_in_doubt_where_it_may_be_flushed() -> None:
+    """As a truth value: e^-88 is too small for f32's normal numbers, e^-80 is not, 0 is certain."""
+    program = made(lambda a: cast(cast(exp(a), "bool"), "i32"), "f32", extent=2)
+    assert reaches(program, A=np.array([-88.0, -80.0], np.float32)).tolist() == [1, 0]
+    plain = made(lambda a: cast(cast(a, "bool"), "i32"), "f32", extent=2)
+    assert reaches(plain, A=np.array([0.0, 1e-30], np.float32)).tolist() == [0, 0]
