@@ -8,6 +8,7 @@ import pytest
 
 from explorer.peaks import stated_peaks
 from explorer.roofline import Roofline, operations
+from ir import Graph, cast, contract
 from ir.peaks import rate_name
 from ir.registry import load_operator
 from ir.target import Hardware, get_backend
@@ -101,3 +102,18 @@ def test_masks_spare_work_and_cast_no_doubt_on_peaks() -> None:
     assert causal.words(fast) == "no share of the machine's peak: masks spare it work"
     full = roof("attention", {"b": 1, "heads": 8, "sq": 2048, "d": 128})
     assert full.doubts(fast)
+
+
+@pytest.mark.parametrize(("left", "right", "tera"), [
+    ("bf16", "e4m3", 1070.5), ("i8", "bf16", 1070.5), ("e4m3", "e5m2", 2141.1),
+    ("f16", "bf16", 535.3),
+])  # fmt: skip
+def test_factors_that_are_widened_count_as_they_are_multiplied(
+    left: str, right: str, tera: float
+) -> None:
+    g = Graph("unlike")
+    m, n, k = g.axes(**LARGE)
+    a, b = (cast(g.input(s, (x, k), t), "f32") for s, x, t in (("A", m, left), ("B", n, right)))
+    g.output("C", contract(a, b, over=k), "bf16")
+    found = Roofline.of(g.program(), FACTS)
+    assert (found.peak_flops or 0.0) / 1e12 == pytest.approx(tera, rel=1e-3)
