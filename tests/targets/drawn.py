@@ -235,6 +235,19 @@ class Drawn:
         other = reduce("sum", sigmoid(self.input(time.name)) * state, over=time)
         return self.one((*made, other, reduce("max", state, over=time)))
 
+    def added_up(self) -> Tile:
+        """A state that steps only add to, or compare with: of one value, or of products of two."""
+        x = self.value()
+        time = self.axis(x, "ijk")
+        if self.rng.random() < 0.5:
+            other = next((name for name in "ij" if name not in x.axes), "")
+            if not other:
+                raise ProgramError("nothing beside")
+            x = x * self.input(other + time.name, ("bf16", "f32"))
+        state = self.g.state(time, tuple(self.axes[n] for n in x.axes if n != time.name), 0.25)
+        new = self.one((state + x, x + state, state - x, maximum(state, x), minimum(x, state)))
+        return recur(state, new)
+
     def two_states(self) -> Tile:
         """Two states that are made of each other, one of them over fewer axes."""
         x = self.value()
@@ -387,7 +400,7 @@ RARER = (
     *(way for way in WAYS if way is not Drawn.place),
     Drawn.weighed, Drawn.weighed, Drawn.two_states, Drawn.chosen_states, Drawn.attended,
     Drawn.attended, Drawn.spelt, Drawn.spelt, Drawn.hot, Drawn.wide, Drawn.both_reduced,
-    Drawn.running, Drawn.looked_up, Drawn.powers,
+    Drawn.running, Drawn.looked_up, Drawn.powers, Drawn.added_up,
 )  # fmt: skip
 
 
