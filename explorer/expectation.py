@@ -149,17 +149,17 @@ class Recipe:
 
 def _answers(
     program: Program, inputs: Mapping[str, Array], model: ErrorModel,
-    picked: dict[str, Array], xp: Any, means: Means,
+    picked: dict[str, Array], xp: Any, means: Means, fewer: bool = True,
 ) -> tuple[dict[str, Answer], dict[str, Array]]:  # fmt: skip
     """What outputs are, and how far each may be off: by trial where the analysis says nothing. And
-    the sample that this is of, which is smaller where steps are tried one by one."""
+    the sample that this is of, which may be smaller (`fewer`) where steps are tried one by one."""
     from ir.loops import one_by_one
     from ir.oracle import answers, sampled
 
     found = answers(program, inputs, model, picked, xp=xp, room=means.piece)
     if not any(map(_is_vague, found.values())):
         return found, picked
-    if one_by_one(program):
+    if fewer and one_by_one(program):
         found, picked = _fewer(program, found, picked)
     exact = {name: answer.value for name, answer in found.items()}
     reaches = sampled(program, inputs, model, exact, picked, xp=xp, room=means.piece)
@@ -194,7 +194,7 @@ def _reaches(
     """How far outputs may be off at the points picked as a form computes them: along axes that it
     has in other words (in chunks), or sums over, it is evaluated whole."""
     own = {axis: points for axis, points in picked.items() if axis in output_axes(form)}
-    answers, _ = _answers(form, inputs, model, own, xp, means)
+    answers, _ = _answers(form, inputs, model, own, xp, means, fewer=False)
     found = dict[str, Array]()
     for _, store in program.stores():
         lengths = [len(own[a]) if a in own else program.axes[a] for a in store.axes]

@@ -69,7 +69,7 @@ class Ordering:
         ]
         self.counters = counters = math.prod(self.rows) * self.tiles << self.bits
         self.counts, self.places = self._part(counters, "counts"), self._part(counters, "places")
-        self.length_scanned = min(max(_SCANNED, -(-counters // _MOST_SCANNED)), counters)
+        self.length_scanned = max(1, min(max(_SCANNED, -(-counters // _MOST_SCANNED)), counters))
         self.scanned = -(-counters // self.length_scanned)
         self.totals = self._part(self.scanned, "totals")
         self.before = self._part(self.scanned, "before")

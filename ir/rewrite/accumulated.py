@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ir.builder import cast
 from ir.ops.map import Constant, Map
 from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Reduce
@@ -54,7 +55,8 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
             continue
         assert isinstance(node.op, Recur)
         one = found[position]
-        total = graph.add(Reduce(_KINDS[one.function], (node.op.axis,)), made[one.term])
+        term = cast(made[one.term], node.dtype)
+        total = graph.add(Reduce(_KINDS[one.function], (node.op.axis,)), term)
         first = program.nodes[one.first].op
         nothing = one.function == "add" and isinstance(first, Constant) and not first.value
         made[position] = total if nothing else apply(one.function, made[one.first], total)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from ir.builder import cast
 from ir.ops.base import volume
 from ir.ops.map import Map
 from ir.ops.reduce import Contract, Reduce
@@ -61,9 +62,9 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
             made.append(copy_node(graph, program, position, [made[arg] for arg in node.args]))
             continue
         assert isinstance(node.op, Reduce)
-        operands = (_product(made, sides.left), _product(made, sides.right))
+        operands = [_product(made, side, node.dtype) for side in (sides.left, sides.right)]
         tile = graph.add(Contract(node.op.over, node.dtype), *operands)
-        tile = _times(made, tile, sides.behind)
+        tile = _times(made, tile, sides.behind, node.dtype)
         made.append(apply("neg", tile) if sides.negative else tile)
     return min(found), graph.program()
 
@@ -96,19 +97,28 @@ def _sides(program: Program, position: int) -> _Sides | None:
 
 
 def _factors(program: Program, position: int, dtype: str) -> tuple[list[_Factor], bool]:
-    """What a value is the product of, and whether that is negated."""
+    """What a value is the product of, and whether that is negated; itself where it is of many."""
+    known: dict[int, tuple[list[_Factor], bool]] = {}
+    for here in program.behind([position], lambda p: not _is_product(program, p, dtype)):
+        args = program.nodes[here].args
+        function = getattr(program.nodes[here].op, "function", "")
+        found, negative = [_Factor(here)], False
+        if _is_product(program, here, dtype):
+            found, negative = known[args[0]]
+            if function == "mul":
+                found, negative = found + known[args[1]][0], negative != known[args[1]][1]
+            elif function == "neg":
+                negative = not negative
+            else:
+                found = [*found, _Factor(args[1], divides=True)]
+        known[here] = (found, negative) if len(found) <= MOST else ([_Factor(here)], False)
+    return known[position]
+
+
+def _is_product(program: Program, position: int, dtype: str) -> bool:
     node = program.nodes[position]
-    if node.dtype == dtype and isinstance(node.op, Map):
-        if node.op.function == "mul":
-            (left, one), (right, other) = (_factors(program, arg, dtype) for arg in node.args)
-            return left + right, one != other
-        if node.op.function == "neg":
-            found, negative = _factors(program, node.args[0], dtype)
-            return found, not negative
-        if node.op.function == "div":
-            found, negative = _factors(program, node.args[0], dtype)
-            return [*found, _Factor(node.args[1], divides=True)], negative
-    return [_Factor(position)], False
+    is_one = isinstance(node.op, Map) and node.op.function in ("mul", "div", "neg")
+    return is_one and node.dtype == dtype
 
 
 def _halves(factors: Sequence[_Factor]) -> Iterator[tuple[tuple[_Factor, ...], ...]]:
@@ -146,13 +156,14 @@ def _all(program: Program, factors: Sequence[_Factor]) -> frozenset[str]:
     return frozenset[str]().union(*(_axes(program, one) for one in factors))
 
 
-def _product(made: Sequence[Tile], factors: Sequence[_Factor]) -> Tile:
-    """The product of factors, of which the first that multiplies comes first."""
+def _product(made: Sequence[Tile], factors: Sequence[_Factor], dtype: str) -> Tile:
+    """The product of factors in the sum's type, the first that multiplies first."""
     first = next(one for one in factors if not one.divides)
-    return _times(made, made[first.node], [one for one in factors if one is not first])
+    rest = [one for one in factors if one is not first]
+    return _times(made, cast(made[first.node], dtype), rest, dtype)
 
 
-def _times(made: Sequence[Tile], tile: Tile, factors: Sequence[_Factor]) -> Tile:
+def _times(made: Sequence[Tile], tile: Tile, factors: Sequence[_Factor], dtype: str) -> Tile:
     for one in factors:
-        tile = apply("div" if one.divides else "mul", tile, made[one.node])
+        tile = apply("div" if one.divides else "mul", tile, cast(made[one.node], dtype))
     return tile

@@ -7,12 +7,13 @@ under conditions: what they are where these hold is found here, without one of t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ir.builder import Graph, cast, where
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Contract, Reduce
 from ir.program import Program
+from ir.rewrite.patterns import WIDE
 from ir.tiles import Tile
 
 
@@ -36,7 +37,7 @@ def line_of(program: Program, position: int) -> Line | None:
     if isinstance(left, Constant) and node.op.function == "add":
         first, number = node.args[1], left
     found = line_of(program, first)
-    if found is None or not isinstance(number, Constant) or number.value != int(number.value):
+    if found is None or not isinstance(number, Constant) or not float(number.value).is_integer():
         return None
     sign = 1 if node.op.function == "add" else -1
     return Line(found.axis, found.more + sign * int(number.value))
@@ -46,40 +47,47 @@ def terms_of(program: Program, position: int) -> tuple[int, ...]:
     """What a sum's terms are the product of; empty of other nodes."""
     op, args = program.nodes[position].op, program.nodes[position].args
     is_sum = isinstance(op, Contract) or (isinstance(op, Reduce) and op.kind == "sum")
-    return args if is_sum and program.nodes[position].dtype != "bool" else ()
+    return args if is_sum and program.nodes[position].dtype in WIDE else ()
 
 
 def conditions(program: Program, position: int) -> Iterator[int]:
-    """The conditions without which a number is 0."""
-    node = program.nodes[position]
-    if isinstance(node.op, Cast):
-        truth = program.nodes[node.args[0]].dtype == "bool"
-        yield from (_each if truth else conditions)(program, node.args[0])
-    elif _is_choice(program, position):
-        yield from _each(program, node.args[0])
-        yield from conditions(program, node.args[1])
-    elif node.op == Map("mul"):
-        for arg in node.args:
-            yield from conditions(program, arg)
+    """The conditions without which a number is 0, each once."""
+    truth = program.nodes[position].dtype == "bool"
+    pending, seen = _each(program, position) if truth else [position], set[int]()
+    while pending:
+        here = pending.pop()
+        node = program.nodes[here]
+        if here in seen:
+            continue
+        seen.add(here)
+        if node.dtype == "bool":
+            yield here
+        elif isinstance(node.op, Cast):
+            pending += _each(program, node.args[0])
+        elif _is_choice(program, here):
+            pending += [node.args[1], *_each(program, node.args[0])]
+        elif node.op == Map("mul"):
+            pending += node.args
 
 
-def _each(program: Program, condition: int) -> Iterator[int]:
+def _each(program: Program, condition: int) -> list[int]:
+    """What all has to hold; a number that is none as it is."""
     node = program.nodes[condition]
-    if node.op == Map("and"):
-        for arg in node.args:
-            yield from _each(program, arg)
-    else:
-        yield condition
+    joined = node.op == Map("and") and all(program.nodes[a].dtype == "bool" for a in node.args)
+    if not joined:
+        return [condition]
+    return [one for arg in node.args for one in _each(program, arg)]
 
 
 def leaves(program: Program, position: int, condition: int) -> set[int]:
     """What a sum's terms are made of beside one of their conditions."""
-    found, pending = set[int](), [*terms_of(program, position)]
+    found, seen, pending = set[int](), set[int](), [*terms_of(program, position)]
     while pending:
         here = pending.pop()
         node = program.nodes[here]
-        if here == condition:
+        if here == condition or here in seen:
             continue
+        seen.add(here)
         if condition in conditions(program, here) or condition in _each(program, here):
             pending += node.args[: 2 if _is_choice(program, here) else None]
         else:
@@ -104,6 +112,7 @@ class Without:
     graph: Graph
     made: Mapping[int, Tile]
     condition: int
+    known: dict[int, Tile | None] = field(default_factory=dict)
 
     def product(self, factors: tuple[int, ...], dtype: str) -> Tile:
         """A sum's term, in the sum's type."""
@@ -116,27 +125,32 @@ class Without:
         return self.graph.add(Constant(1, dtype)) if found is None else found
 
     def at(self, position: int) -> Tile | None:
-        """A number without the condition; None for a one."""
+        """A number without the condition, in its type; None for a one."""
+        if position not in self.known:
+            tile = self._at(position)
+            dtype = self.program.nodes[position].dtype
+            self.known[position] = None if tile is None else cast(tile, dtype)
+        return self.known[position]
+
+    def _at(self, position: int) -> Tile | None:
         node = self.program.nodes[position]
         if self.condition not in conditions(self.program, position):
             return self.made[position]
+        if node.dtype == "bool":
+            return self._rest(position)
         if isinstance(node.op, Cast):
-            if self.program.nodes[node.args[0]].dtype == "bool":
-                rest = self._rest(node.args[0])
-                return None if rest is None else cast(rest, node.dtype)
-            tile = self.at(node.args[0])
-            return None if tile is None else cast(tile, node.dtype)
+            return self.at(node.args[0])
         if node.op == Map("mul"):
             left, right = (self.at(arg) for arg in node.args)
             if left is None or right is None:
                 return right if left is None else left
             return left * right
         rest, tile = self._rest(node.args[0]), self.at(node.args[1])
+        if rest is None:
+            return None if self._is_one(node.args[1]) else tile
         if tile is None:
             tile = self.graph.add(Constant(1, node.dtype))
-        elif self._is_one(node.args[1]) and rest is None:
-            return None
-        return tile if rest is None else where(rest, tile, 0)
+        return where(rest, tile, 0)
 
     def _rest(self, condition: int) -> Tile | None:
         """A condition without the one; None where nothing is left."""

@@ -230,6 +230,8 @@ def _kinds(program: Program) -> list[_Kind | None]:
             kind, *others = values[1:] if op.function == "where" else values
             for other in others:
                 kind = kind.beside(other) if kind is not None and other is not None else None
+            if op.function == "neg" and kind is not None and kind.dtype == "e8m0":
+                kind = None  # of one sign
         found.append(kind)
     return found
 

@@ -17,6 +17,7 @@ from functools import lru_cache
 from itertools import permutations
 
 from ir.builder import Graph, cast
+from ir.dtypes import compute_dtype
 from ir.ops.map import Constant, Map
 from ir.ops.reduce import Contract, Reduce
 from ir.program import Node, Program
@@ -152,7 +153,8 @@ def build(pattern: Pattern, graph: Graph, match: Match, made: Mapping[int, Tile]
     args = [build(arg, graph, match, made) for arg in pattern.args]
     over = match.over[pattern.over] if pattern.over else ()
     if pattern.head == "sum":
-        return graph.add(Reduce("sum", over), args[0]) if over else args[0]
+        own = args[0] if compute_dtype(args[0].dtype) == match.acc else cast(args[0], match.acc)
+        return graph.add(Reduce("sum", over), own) if over else own
     if pattern.head == "contract" and over:
         return graph.add(Contract(over, match.acc), *args)
     if pattern.head == "contract":

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ir.builder import Graph, where
+from ir.dtypes import dtype_of
 from ir.ops.load import Index
 from ir.ops.map import Map
 from ir.ops.read import Read
@@ -72,6 +73,8 @@ def _place(program: Program, position: int) -> _Place | None:
             line = line_of(program, coordinate)
             if line is None or line.more or line.axis in program.nodes[other].axes:
                 continue
+            if dtype_of(program.nodes[other].dtype).kind not in ("int", "uint"):
+                continue
             place = _Place(condition, line.axis, other, line_of(program, other))
             if _is_read(program, position, place) or _is_sent(program, position, place):
                 return place
@@ -89,7 +92,7 @@ def _is_read(program: Program, position: int, place: _Place) -> bool:
 
 
 def _is_sent(program: Program, position: int, place: _Place) -> bool:
-    """Whether nothing else of the terms varies along the axis, and the place is data's."""
+    """Whether nothing else of the terms varies along the axis, and the place is no line."""
     others = [program.nodes[one].axes for one in leaves(program, position, place.condition)]
     over = _over(program, position)
     whole = over | frozenset(program.nodes[position].axes)

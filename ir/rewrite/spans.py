@@ -21,6 +21,7 @@ from ir.ops.read import Read
 from ir.ops.reduce import Contract, Reduce
 from ir.program import Node, Program
 
+_FAR = {"shr": 64, "floordiv": 1 << 62}  # numbers that are shifted or divided by
 _NARROWEST = 16  # bits of a float that rounds to one nearby
 _FUNCTIONS = 2.0**-18  # of its size that a function in f32 may be off
 
@@ -76,7 +77,7 @@ def _of(program: Program, node: Node, args: Sequence[Span]) -> Span:
     if isinstance(op, Read):
         return args[0] if op.fill is None else args[0].beside(_number(op.fill))
     if isinstance(op, Cast):
-        return _cast(args[0], node.dtype)
+        return _cast(args[0], program.nodes[node.args[0]].dtype, node.dtype)
     if isinstance(op, Contract):
         return _summed(_corners("mul", *args), volume(program.scope, op.over), node.dtype)
     if isinstance(op, Reduce):
@@ -102,14 +103,18 @@ def _type(dtype: str) -> Span:
     return Span(float(least), float(most))
 
 
-def _cast(span: Span, dtype: str) -> Span:
+def _cast(span: Span, source: str, dtype: str) -> Span:
     if not is_float(dtype):
+        if is_float(source) and span.known:  # what is no number becomes 0
+            span = Span(min(span.least, 0.0), max(span.most, 0.0), span.hole)
         return _within(span, dtype)
     return _rounded(span, dtype) if dtype_of(dtype).bits >= _NARROWEST else UNKNOWN
 
 
 def _summed(span: Span, terms: int, dtype: str) -> Span:
     """Of a sum of so many, each rounded once more than the one before."""
+    if not is_float(dtype):
+        return _within(Span(span.least * terms, span.most * terms, span.hole), dtype)
     if not span.known or span.hole:
         return UNKNOWN
     return _rounded(Span(span.least * terms, span.most * terms), dtype, terms)
@@ -152,6 +157,8 @@ def _mapped(op: Map, args: Sequence[Span], dtype: str) -> Span:
 def _within(span: Span, dtype: str) -> Span:
     """A value as a whole number: towards zero, and of its type whatever it was."""
     own = _type(dtype)
+    if dtype == "bool":  # which is true of whatever is not 0
+        return own
     fits = span.known and not span.hole and own.least <= span.least <= span.most <= own.most
     return Span(math.trunc(span.least), math.trunc(span.most)) if fits else own
 
@@ -174,7 +181,7 @@ def _counted(function: str, args: Sequence[Span], dtype: str) -> Span:
         return Span(0.0, 2.0 ** int(max(first.most, last.most)).bit_length() - 1)
     if function == "mod" and fixed is not None and fixed > 0:
         return Span(0.0, fixed - 1.0)
-    if function in ("shr", "floordiv") and fixed is not None and fixed > 0:
+    if function in ("shr", "floordiv") and fixed is not None and 0 < fixed < _FAR[function]:
         by = 1 << fixed if function == "shr" else fixed
         return Span(first.least // by, first.most // by)
     return _type(dtype)

@@ -30,14 +30,19 @@ _MATHS = (
     "sincos sincospi sinh sinpi sqrt tan tanh tgamma trunc y0 y1 yn"
 )
 _LIBRARY = (
-    "brev clock clock64 clz div dim3 finite free index isfinite isinf isnan labs ldiv llabs llmax "
-    "llmin malloc memchr memcmp memcpy memmove memset mul24 mulhi popc printf rand saturate select "
-    "signbit sad strlen time ullmax ullmin umax umin umul24 umulhi usad wchar_t"
+    "abort alloca atof atoi atol brev bsearch calloc clock clock64 clz dim3 div drem exit "
+    "ffs finite free gamma half index isfinite isinf isnan labs ldiv llabs llmax llmin "
+    "malloc memchr memcmp memcpy memmove memset mul24 mulhi popc printf ptrdiff_t qsort rand "
+    "random realloc sad saturate scalb select signbit significand size_t srand std strcat "
+    "strcmp strcpy strlen system time ullmax ullmin umax umin umul24 umulhi usad va_list "
+    "wchar_t"
 )
 _BOTH = {form for one in _MATHS.split() for form in (one, f"{one}f")}
 KERNEL_WORDS = WORDS | _BOTH | {*_LIBRARY.split()}
 """What no kernel may be called: functions that a compiler of C++ or CUDA has already, beside it."""
-_TAKEN = re.compile(r"(tw_|TW_|_|atomic|cuda|tex|surf|make_)\w*")
+_TAKEN = re.compile(
+    r"(tw_|TW_|_|atomic|cuda|tex|surf|make_)\w*|u?(char|short|int|long|longlong|float|double)[1-4]"
+)
 
 
 def kernel_name(program: str) -> str:
