@@ -84,7 +84,7 @@ def in_parts(program: Program, parts: int, taken: frozenset[str]) -> tuple[Progr
         return (program,)
     inner = {n for n in reductions_of(made) if f"{axis}_in" in reduced_axes(made.nodes[n])}
     first, merge = parted_at(made, inner, taken)
-    beside = {*_beside_products(first), *_repeated_products(first)}
+    beside = {*_beside_products(first), *_repeated_products(first, axis)}
     if not beside:
         return first, merge
     taken |= {spec.name for part in (first, merge) for spec in part.tensors}
@@ -156,16 +156,19 @@ def _divisor(extent: int, wished: int) -> int:
     return next(near, next(below))
 
 
-def _repeated_products(program: Program) -> Iterator[int]:
+def _repeated_products(program: Program, axis: str) -> Iterator[int]:
     """Where products for tensor cores end that factors of others are made of, and that more points
-    of those would compute again than a block has beside each other."""
+    of those would compute again than a block has beside each other: each part of the axis, or, of a
+    product whose columns it is, each tile. What is summed along it (scores) stays in its chain."""
     for position in reductions_of(program):
         product = product_of(program, position) if is_for_tensor_cores(program, position) else None
+        own = {*program.nodes[position].axes}
         for factor in (product.a, product.b) if product else ():
             for source in depends_on_reduction(program, factor):
-                lacks = {*program.nodes[position].axes} - {*program.nodes[source].axes}
-                again = volume(program, tuple(lacks)) > WIDEST
-                if again and is_for_tensor_cores(program, source):
+                lacks = own - {*program.nodes[source].axes}
+                again = f"{axis}_in" in own or f"{axis}_part" in lacks
+                many = volume(program, tuple(lacks)) > WIDEST
+                if again and many and is_for_tensor_cores(program, source):
                     yield boundary_of(program, source)
 
 
