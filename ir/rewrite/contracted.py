@@ -134,10 +134,7 @@ def _halves(factors: Sequence[_Factor]) -> Iterator[tuple[tuple[_Factor, ...], .
 def _work(
     program: Program, left: Sequence[_Factor], right: Sequence[_Factor], over: frozenset[str]
 ) -> tuple[int, int] | None:
-    """Operations that make both sides, and points of both; None where one has no axes of its own.
-
-    The left side is that with the first factor, so that each way is counted once.
-    """
+    """Operations that make both sides, and points of both; None where one has no own axes."""
     sides = _all(program, left), _all(program, right)
     for one, other in (sides, sides[::-1]):
         own = tuple(one - other - over)

@@ -74,17 +74,20 @@ def laid_anew(program: Program, taken: frozenset[str], known: Known) -> tuple[Pr
 def outputs_anew(program: Program, taken: frozenset[str]) -> tuple[Program, ...]:
     """The program with outputs of products as these have them, by names that are not `taken`, and
     what copies these; it alone where they lie so."""
+    orders = {
+        store.tensor: axes
+        for position, store in program.stores()
+        if (axes := _in_lines(program, position, store)) is not None
+    }
     found: dict[str, TensorSpec] = {}
     copies: list[Program] = []
-    for position, store in program.stores():
-        axes = _in_lines(program, position, store)
-        if axes is None:
+    for _, store in program.stores():
+        if store.tensor not in orders:
             continue
-        spec = program.scope.tensors[store.tensor]
-        name = _fresh(f"made_{store.tensor}", {*taken, *found, *program.scope.tensors})
-        found[store.tensor] = made = TensorSpec(
-            name, program.scope.shape(axes), spec.dtype, "output"
-        )
+        spec, axes = program.scope.tensors[store.tensor], orders[store.tensor]
+        name = _fresh("made_", store.tensor, {*taken, *found, *program.scope.tensors})
+        shape = program.scope.shape(axes)
+        found[store.tensor] = made = TensorSpec(name, shape, spec.dtype, "output")
         extents = {axis: program.axes[axis] for axis in axes}
         end = f"_made{len(copies)}"
         both = (replace(made, role="input"), spec)
@@ -97,11 +100,9 @@ def outputs_anew(program: Program, taken: frozenset[str]) -> tuple[Program, ...]
     tensors = tuple(found.get(spec.name, spec) for spec in program.tensors)
     graph, tiles = Graph.like(program.name, program.axes, tensors, program.pins), list[Tile]()
     for position, node in enumerate(program.nodes):
-        args = [tiles[arg] for arg in node.args]
-        if isinstance(node.op, Store) and node.op.tensor in found:
-            axes = _in_lines(program, position, node.op)
-            assert axes is not None
-            tiles.append(graph.add(Store(found[node.op.tensor].name, axes), *args))
+        args, op = [tiles[arg] for arg in node.args], node.op
+        if isinstance(op, Store) and op.tensor in found:
+            tiles.append(graph.add(Store(found[op.tensor].name, orders[op.tensor]), *args))
         else:
             tiles.append(copy_node(graph, program, position, args))
     return (graph.program(), *copies)
@@ -124,10 +125,11 @@ def _in_lines(program: Program, position: int, store: Store) -> tuple[str, ...] 
     return (*batch, *rest) if any(program.axes[axis] > 1 for axis in rest) else None
 
 
-def _fresh(name: str, taken: set[str]) -> str:
-    name = name[:LONGEST_NAME]
+def _fresh(prefix: str, name: str, taken: set[str]) -> str:
+    """A name behind a prefix, or several, that is not taken."""
+    name = f"{prefix}{name}"[:LONGEST_NAME]
     while name in taken:
-        name = f"made_{name}"[:LONGEST_NAME]
+        name = f"{prefix}{name}"[:LONGEST_NAME]
     return name
 
 
@@ -207,9 +209,7 @@ def _order(
     program: Program, tensor: str, dimensions: tuple[int, ...], taken: frozenset[str]
 ) -> Order:
     spec = program.scope.tensors[tensor]
-    name = f"laid_{tensor}"[:LONGEST_NAME]
-    while name in taken or name in program.scope.tensors:
-        name = f"laid_{name}"[:LONGEST_NAME]
+    name = _fresh("laid_", tensor, {*taken, *program.scope.tensors})
     unit = max(1, STRIDE_UNIT // dtype_of(spec.dtype).bytes)
     *outer, last = (spec.shape[dim] for dim in dimensions)
     return Order(
