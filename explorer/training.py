@@ -227,17 +227,19 @@ def prior_for(space: Space, model: str | Path | None) -> TrainedModel | None:
     return trained
 
 
-def read_early(target: str) -> None:
+def read_early(target: str, built: threading.Event) -> None:
     """Begin to read the model that comes with the package, beside what else a search begins with:
     it is unpacked while others compute.
 
-    So is XGBoost imported where a device apart from the processors takes longer to start. Elsewhere
-    the import would only take turns with this process, and the first batch needs no trees.
+    XGBoost is imported where a device apart from the processors takes longer to start, once the
+    search's space is `built`: an import takes turns with what else this process computes. Elsewhere
+    it is not, and the first batch needs no trees.
     """
 
     def read() -> None:
         with suppress(TilewrightError):  # whoever uses it is told
             if shipped_model(target) is not None and not get_runtime(target).exclusive:
+                built.wait()
                 import_module("xgboost")
 
     threading.Thread(target=read, name="model", daemon=True).start()

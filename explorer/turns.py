@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,7 +59,7 @@ def prepare(
     which some may be missing: raises NoFarm.
     """
     here = not recordings and machines is None
-    found = []
+    found, built = [], Event()
     for number, job in enumerate(plan.jobs):
         try:
             if recordings:
@@ -75,13 +76,15 @@ def prepare(
             if here and not number:
                 begin_early(workload, job.seed, job.baseline, job.devices)
                 if job.model is None:
-                    read_early(job.target)
+                    read_early(job.target, built)
             _refuse_wrong(job, workload, None if past is None else past.seeds[number])
         except UsageError as error:
             drop_early()
             if len(plan.jobs) == 1:
                 raise
             raise UsageError(f"job {number + 1} ({job.title}): {error}") from None
+        finally:
+            built.set()
         found.append(workload)
     return tuple(found)
 

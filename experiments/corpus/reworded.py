@@ -16,6 +16,7 @@ from ir import (
     log,
     normal,
     operator,
+    recur,
     reduce,
     silu,
     uniform,
@@ -215,6 +216,15 @@ def unlike(g: Graph, m: int, n: int, k: int, left: str = "bf16", right: str = "e
     g.output("C", contract(cast(a, "f32"), cast(b, "f32"), over=K), "bf16", (M, N))
 
 
+@operator
+def rank_ones(g: Graph, b: int, t: int, m: int, n: int) -> None:
+    """A sum of outer products, one added in each step."""
+    B, T, M, N = g.axes(b=b, t=t, m=m, n=n)
+    left, right = g.input("U", (B, T, M), "bf16"), g.input("V", (B, T, N), "bf16")
+    before = g.state(T, (B, M, N))
+    g.output("S", recur(before, before + cast(left, "f32") * right), "f32", (B, M, N))
+
+
 EXTENTS = {
     "unlike": {
         "small": {"m": 24, "n": 40, "k": 64},
@@ -248,6 +258,10 @@ EXTENTS = {
     "real_part": {
         "small": {"m": 24, "n": 40, "k": 64},
         "full": {"m": 4096, "n": 4096, "k": 4096},
+    },
+    "rank_ones": {
+        "small": {"b": 2, "t": 12, "m": 24, "n": 40},
+        "full": {"b": 4, "t": 4096, "m": 2048, "n": 2048},
     },
     "bilinear": {
         "small": {"b": 24, "i": 16, "j": 8, "o": 24},

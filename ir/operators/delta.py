@@ -23,8 +23,8 @@ from ir import (
     uniform,
     where,
 )
+from ir.forward import solved
 from ir.operators.linear_attention import chunks_of
-from ir.operators.triangular import solved
 
 _HEADS: dict[str, object] = {"b": 1, "heads": 2, "d": 5, "dv": 6}
 _SMALL = _HEADS | {"t": 12}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from ir import (
-    Axis,
     Graph,
-    Tile,
     contract,
     near_identity,
     operator,
@@ -15,6 +13,7 @@ from ir import (
     sqrt,
     where,
 )
+from ir.forward import solved
 
 EXTENTS: dict[str, dict[str, dict[str, object]]] = {
     "triangular_solve": {
@@ -36,18 +35,6 @@ EXTENTS: dict[str, dict[str, dict[str, object]]] = {
         "spectral norm of 4096": {"n": 4096, "steps": 8},
     },
 }
-
-
-def solved(lower: Tile, right: Tile, axes: tuple[Axis, ...], j: Axis, step: Axis) -> Tile:
-    """X of (I + L) X = R for `lower`, L[i, j], whose elements at and above the diagonal count as 0.
-
-    `axes` are those of R and X, i the last but one. Column by column: once row `step` of X is
-    known, what it contributes is taken off the rows below.
-    """
-    i = axes[-2]
-    x = lower.graph.state(step, axes, right)
-    below = where(lower.graph.iota(i) > step, lower.at({j: step}), 0.0)
-    return recur(x, x - below * x.at({i: step}))
 
 
 @operator

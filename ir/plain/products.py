@@ -2,7 +2,9 @@
 
 A sum over `depth` of what rows have times what columns have: some variables of the loop belong to
 the one factor, others to the other, and those of both are of products side by side. All values of
-both factors are numbers of one narrow type, in which a matrix unit multiplies exactly.
+both factors are numbers of one narrow type, in which a matrix unit multiplies exactly, or a factor
+is the sum of several such numbers, whose products below the last bit are left out (as those of
+`ir.rewrite.narrowing`; factors are taken to be finite).
 """
 
 from __future__ import annotations
@@ -41,13 +43,17 @@ _EXACT = {
     "e4m3": {"bf16", "f16"},
     "e5m2": {"bf16", "f16"},
 }  # in which of them values of a stored type are the same
+_WIDE, _PART = 3, "bf16"  # numbers of this type that one of f32 is the sum of
+_LAST = 2  # places, each of 8 bits, down to which products of parts count
+_LONGEST = 16384  # elements of a sum of such products, as of those in programs
 _LEAST = 16  # elements of a sum, below which it is no product
 _LEAST_POINTS = 64  # the same of a product's result
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What is added to `sum`: over `depth`, `left` (of rows) times `right` (of columns)."""
+    """What is added to `sum`: over `depth`, `left` (of rows) times `right` (of columns), each of so
+    many `parts` of a type."""
 
     sum: Name
     depth: Name
@@ -55,6 +61,15 @@ class Product:
     left: Scalar
     right: Scalar
     dtype: str
+    parts: tuple[int, int] = (1, 1)
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Which parts of both factors are multiplied, the least first: units drop bits of what they
+        add to a large sum."""
+        left, right = self.parts
+        found = [(i, j) for i in range(left) for j in range(right) if i + j <= _LAST]
+        return tuple(sorted(found, key=lambda pair: -sum(pair)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +167,15 @@ def _product(
     left, right = (rebuilt(factor, inside.get) for factor in factors)
     if adds[0].name.name in {*names_of(left), *names_of(right)}:
         return None
-    kinds = _exact(left, dtypes) & _exact(right, dtypes)
-    dtype = next((kind for kind in _UNITS if kind in kinds), None)
-    if dtype is None:
+    own = adds[0].name, loop.variable, loop.extent, left, right
+    exact = [_exact(factor, dtypes) for factor in (left, right)]
+    for kind in _UNITS:
+        if all(kind in kinds for kinds in exact):
+            return Product(*own, kind)
+    if loop.extent > _LONGEST:
         return None
-    return Product(adds[0].name, loop.variable, loop.extent, left, right, dtype)
+    counts = [1 if _PART in kinds else _WIDE for kinds in exact]
+    return Product(*own, _PART, (counts[0], counts[1]))
 
 
 def _factors(s: Assign) -> tuple[Scalar, Scalar] | None:
@@ -215,7 +234,7 @@ def _sided(
         for side in (batch, rows, columns)
     ]
     placed = tuple(
-        Product(p.sum, p.depth, p.extent, p.right, p.left, p.dtype) if turn else p
+        replace(p, left=p.right, right=p.left, parts=p.parts[::-1]) if turn else p
         for p, turn in zip(products, turned, strict=True)
     )
     return Products(ordered[0], ordered[1], ordered[2], placed, tuple(behind))

@@ -20,6 +20,7 @@ from ir.ops.recur import Recur
 from ir.ops.reduce import Contract
 from ir.program import Program
 from ir.rewrite.causal import Causal, causal
+from ir.rewrite.corrected import Corrected, corrected
 from ir.rewrite.decaying import Stepped, stepped
 from ir.rewrite.substitution import Unsplit
 
@@ -31,18 +32,18 @@ WHY = "what comes before a chunk is one state, a sum that each chunk scales and 
 def chunked(program: Program) -> Iterator[tuple[str, int, Program]]:
     """The program by chunks of several lengths: a name, the node of the sum or state, the form."""
     for position, node in enumerate(program.nodes):
-        found: Causal | Stepped | None = None
+        found: Causal | Stepped | Corrected | None = None
         if isinstance(node.op, Contract) and is_float(node.dtype):
             found = causal(program, position)
         elif isinstance(node.op, Recur):
-            found = stepped(program, position)
+            found = stepped(program, position) or corrected(program, position)
         for chunk in CHUNKS if found else ():
             made = _made(found, chunk) if found else None
             if made is not None:
                 yield f"{NAME}-{chunk}", position, made
 
 
-def _made(found: Causal | Stepped, chunk: int) -> Program | None:
+def _made(found: Causal | Stepped | Corrected, chunk: int) -> Program | None:
     """The form, with inputs cut as well where they can be."""
     for whole in (False, True):
         try:

@@ -10,15 +10,39 @@ from ir.axes import Axis
 from ir.builder import cast, contract, reduce, where
 from ir.folding import cumulative
 from ir.ops.map import Constant, Iota, Map
-from ir.ops.recur import Before
+from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Contract
 from ir.program import Program
 from ir.rewrite.cutting import Cut, fresh
 from ir.rewrite.patterns import matches, parsed
+from ir.rewrite.spans import spans_of
 from ir.rewrite.substitution import Place
 from ir.tiles import Tile, apply
 
 FORGETS = -200.0  # an exponent whose exponential counts as 0, and of which differences are numbers
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The logarithm of a factor that is not negative: a value, or to be taken of one."""
+
+    position: int
+    taken: bool
+
+    def at(self, cut: Cut, places: Mapping[str, Place]) -> Tile:
+        found = cut.values.at(self.position, places)
+        return apply("max", apply("log", found) if self.taken else found, FORGETS)
+
+
+@dataclass(frozen=True)
+class Decays:
+    """Logarithms of what is left of the state in front of the chunk: behind each step and before
+    it, at each point before, and at the end."""
+
+    total: Tile
+    earlier: Tile
+    others: Tile
+    whole: Tile
 
 
 @dataclass
@@ -31,7 +55,7 @@ class Stepped:
     after: int
     recur: int
     time: str
-    gate: int | None  # the logarithm of the factor
+    gate: Gate | None  # the logarithm of the factor
     left: int
     right: int
     reads: list[int]
@@ -45,7 +69,7 @@ class Stepped:
         j = fresh(f"{self.time}_before", set(cut.graph.extents))
         jj = cut.graph.axis(j, chunk)
         here, there = {self.time: cut.place(i)}, {self.time: cut.place(j)}
-        decays = self._decays(cut, here, i, jj)
+        decays = None if self.gate is None else decays_of(cut, self.gate.at(cut, here), i, jj)
         state = None
         for read in self.reads:
             node = self.program.nodes[read]
@@ -75,21 +99,8 @@ class Stepped:
         within = set(op.over) <= set(self.program.nodes[self.left].axes)
         return (self.left, self.right) if within else (self.right, self.left)
 
-    def _decays(self, cut: Cut, here: Mapping[str, Place], i: str, jj: Axis) -> _Decays | None:
-        if self.gate is None:
-            return None
-        gate = apply("max", cut.values.at(self.gate, here), FORGETS)
-        inner = cut.axis(i)
-        if i not in gate.axes:
-            steps = cast(cut.graph.iota(inner) + 1, gate.dtype)
-            others = cast(cut.graph.iota(jj) + 1, gate.dtype)
-            total = gate * steps
-            return _Decays(total, total - gate, gate * others, gate * float(cut.length))
-        total = cumulative("sum", gate, inner)
-        return _Decays(total, total - gate, total.at({inner: jj}), reduce("sum", gate, inner))
-
     def _read(
-        self, cut: Cut, read: int, query: int, sides: tuple[int, int], decays: _Decays | None,
+        self, cut: Cut, read: int, query: int, sides: tuple[int, int], decays: Decays | None,
         here: Mapping[str, Place], there: Mapping[str, Place], state: Tile, i: str, jj: Axis,
     ) -> Tile:  # fmt: skip
         node = self.program.nodes[read]
@@ -118,15 +129,16 @@ class Stepped:
         return inside + contract(q, before, over, node.dtype) * left
 
 
-@dataclass(frozen=True)
-class _Decays:
-    """Logarithms of what is left of the state in front of the chunk: behind each step and before
-    it, at each point before, and at the end."""
-
-    total: Tile
-    earlier: Tile
-    others: Tile
-    whole: Tile
+def decays_of(cut: Cut, gate: Tile, i: str, jj: Axis) -> Decays:
+    """Of a gate at all points of a chunk, along `i`; `jj` are the points before."""
+    inner = cut.axis(i)
+    if i not in gate.axes:
+        steps = cast(cut.graph.iota(inner) + 1, gate.dtype)
+        others = cast(cut.graph.iota(jj) + 1, gate.dtype)
+        total = gate * steps
+        return Decays(total, total - gate, gate * others, gate * float(cut.length))
+    total = cumulative("sum", gate, inner)
+    return Decays(total, total - gate, total.at({inner: jj}), reduce("sum", gate, inner))
 
 
 _STEPS = tuple(map(parsed, ("add(mul(s, f), mul(a, b))", "add(s, mul(a, b))")))
@@ -149,7 +161,7 @@ def stepped(program: Program, recur: int) -> Stepped | None:
             tiles = match.tiles
             if tiles["s"] != before:
                 continue
-            gate = _logarithm(program, tiles["f"]) if "f" in tiles else None
+            gate = gate_of(program, tiles["f"]) if "f" in tiles else None
             if "f" in tiles and gate is None:
                 continue
             found = Stepped(
@@ -160,9 +172,21 @@ def stepped(program: Program, recur: int) -> Stepped | None:
     return None
 
 
+def made_of(program: Program, before: int) -> frozenset[int]:
+    """What is made of a state in its steps."""
+    found = {before}
+    for position, node in enumerate(program.nodes):
+        if not isinstance(node.op, Recur) and found & {*node.args}:
+            found.add(position)
+    return frozenset(found)
+
+
 def _is_linear(state: Stepped) -> bool:
-    """Whether all reads are sums over axes that one factor of the step's product alone has."""
+    """Whether all reads are sums over axes that one factor of the step's product alone has, and
+    neither is made of the state."""
     program = state.program
+    if made_of(program, state.before) & {state.left, state.right}:
+        return False
     left, right = (set(program.nodes[n].axes) for n in (state.left, state.right))
     for read in state.reads:
         node = program.nodes[read]
@@ -176,7 +200,9 @@ def _is_linear(state: Stepped) -> bool:
     return True
 
 
-def _logarithm(program: Program, position: int) -> int | None:
-    """What a factor is the exponential of."""
+def gate_of(program: Program, position: int) -> Gate | None:
+    """The logarithm of a factor that is surely not negative."""
     node = program.nodes[position]
-    return node.args[0] if node.op == Map("exp") else None
+    if node.op == Map("exp"):
+        return Gate(node.args[0], taken=False)
+    return Gate(position, taken=True) if spans_of(program)[position].least >= 0 else None

@@ -72,7 +72,7 @@ def work_of(program: Program, rates: Rates) -> Work:
                 volume(program.scope, axes) for axes in (node.axes, *(t.axes for t in types))
             )
             seconds += GATHERED * points / rates.other
-        if position in steps:
+        if position in steps and not _is_matrices(program, position):
             seconds += STEPPING * operations / rates.other
         elif isinstance(node.op, Contract):
             factors = tuple(_read_as(program, arg, rates.products) for arg in node.args)
@@ -202,6 +202,16 @@ def in_steps(program: Program) -> set[int]:
         if isinstance(node.op, Before | Recur) or found & set(node.args):
             found.add(position)
     return found
+
+
+def _is_matrices(program: Program, position: int) -> bool:
+    """Whether a product has rows and columns, each factor of its own."""
+    node = program.nodes[position]
+    if not isinstance(node.op, Contract):
+        return False
+    left, right = ({*program.nodes[arg].axes} for arg in node.args)
+    own = (tuple(left - right), tuple(right - left))
+    return all(volume(program.scope, axes) >= AGAIN for axes in own)
 
 
 def _is_folded(node: Node) -> bool:

@@ -39,6 +39,26 @@ def corrected(i: int, d: int, e: int, masked: bool = False, dtype: str = "bf16")
     return g.program()
 
 
+def wide(i: int, d: int, e: int, *, narrow: bool = False, transition: bool = False) -> Program:
+    """The same of f32: factors are split into parts, but for what has few bits to begin with; or a
+    state that one matrix is multiplied with and that is read with its axes in other places."""
+    g = Graph("wide")
+    h, t, ii, dd, ee, rows = g.axes(h=2, t=3, i=i, d=d, e=e, rows=d)
+    before = g.state(t, (h, dd, ee))
+    if transition:
+        matrix = g.input("A", (h, t, rows, dd), "f32", normal(0.2))
+        found = contract(matrix, before, over=dd).at({rows: dd})
+        after = 0.5 * before + found + g.input("B", (h, t, dd, ee), "f32")
+    else:
+        w = g.input("W", (h, t, ii, dd), "f32", normal(0.2))
+        k = g.input("K", (h, t, ii, dd), "bf16" if narrow else "f32", normal(0.2))
+        u = g.input("Y", (h, t, ii, ee), "bf16") - contract(w, before, over=dd)
+        after = before * 0.5 + contract(k, u, over=ii)
+        g.output("U", u, "f32", (h, t, ii, ee))
+    g.output("S", recur(before, after), "f32", (h, dd, ee))
+    return g.program()
+
+
 def gated(b: int, n: int) -> Program:
     """A gated unit along t: three products of one state in one loop, columns apart."""
     g = Graph("gated")
@@ -73,6 +93,10 @@ CASES = [
     (corrected(20, 24, 8), {"beside": 8, "mma": "16x8", "threads": 64}),  # nothing divides
     (corrected(36, 40, 24, dtype="f16"), {"beside": 8, "mma": "32x16", "threads": 32}),
     (corrected(32, 32, 16, masked=True), {"beside": 16, "mma": "16x32", "threads": 128}),
+    (wide(32, 64, 32), {"beside": 16, "mma": "16x16", "threads": 128}),
+    (wide(20, 24, 8), {"beside": 8, "mma": "16x8", "threads": 64}),
+    (wide(36, 40, 24, narrow=True), {"beside": 8, "mma": "32x16", "threads": 32}),
+    (wide(16, 48, 32, transition=True), {"beside": 32, "mma": "16x32", "threads": 128}),
     (gated(16, 40), {"beside": 16, "mma": "16x8", "threads": 64}),
     (gated(24, 32), {"beside": 8, "mma": "64x16", "threads": 32}),
 ]
@@ -103,12 +127,23 @@ def test_ways_to_read_operands() -> None:
     assert "tw_load_8(K" not in text  # neighbours are rows: elements
 
 
+def test_wide_numbers_are_split() -> None:
+    for number, products in ((5, 6), (7, 3)):
+        program, values = CASES[number]
+        text = BACKEND.lower(program, scheduled(program, **values), HARDWARE).text("cuda")
+        assert "tw_split_bf16(" in text
+        assert text.count("tw_mma_m16n8k16_bf16(sums") == 6 + products
+    program, values = CASES[5]
+    text = BACKEND.lower(program, scheduled(program, **values), HARDWARE).text("cuda")
+    assert "tw_load_16(W" in text  # neighbours along the depth, four to a word
+
+
 def test_they_compile() -> None:
     try:
         nvrtc.version()
     except MissingTarget as missing:
         pytest.skip(str(missing))
-    for program, values in (CASES[0], CASES[2], CASES[6]):
+    for program, values in (CASES[0], CASES[2], CASES[-1], CASES[5], CASES[7]):
         text = BACKEND.lower(program, scheduled(program, **values), HARDWARE).text("cuda")
         code, _ = nvrtc.compile_text(text, "sm_90a", ())
         assert code

@@ -64,7 +64,7 @@ class ProductCosts:
             for product in products.products:
                 steps = -(-product.extent // DEPTH)
                 busy = _issued(self.step, products, product, tile)
-                busy = busy + tile.rows * tile.columns * _MMA_CLOCKS
+                busy = busy + tile.rows * tile.columns * _MMA_CLOCKS * len(product.pairs)
                 waits = _WAIT_CLOCKS[self._is_far(product)] / _AHEAD
                 each = each + steps * np.maximum(waits, busy * crowd)
             behind = _behind(products) * ROWS * COLUMNS / WARP * tile.rows * tile.columns
@@ -81,7 +81,7 @@ class ProductCosts:
             batch, down, along = tile.units(products)
             for product in products.products:
                 steps = batch * down * along * -(-product.extent // DEPTH)
-                mma = tile.rows * tile.columns * _MMA_CLOCKS
+                mma = tile.rows * tile.columns * _MMA_CLOCKS * len(product.pairs)
                 found += often * steps * WARP * (_issued(self.step, products, product, tile) + mma)
             found += often * prod(products.sides) * _behind(products)
         return found

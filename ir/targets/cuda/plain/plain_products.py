@@ -5,7 +5,8 @@ lays out (`layouts/woven.py`): a lane has four neighbours along the depth, so th
 side is one word of eight bytes. Operands are read from where they are, in one of three ways: words
 along the depth,
 `ldmatrix` with rows and columns swapped where neighbours of an array in shared memory lie across
-it, or elements, which may be any expressions.
+it, or elements, which may be any expressions. One of f32 is split into parts in registers, each of
+which is a fragment.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 HALF = 8  # rows of a fragment's halves, and of the matrices that ldmatrix moves
 _QUAD = 4  # neighbours along the depth that a lane has
 _TOGETHER = 4  # steps along the depth that the compiler sees at once
+_SPLIT = 2.0  # instructions for a part of a lane's neighbours
 
 
 Key = tuple[str, Scalar]  # the type that is multiplied, and an operand whose depth has no name
@@ -144,8 +146,13 @@ class TensorProducts:
                 left, right = (self._loaded(product, one, depth, loaded) for one in (True, False))
                 with self.unrolled("r", rows) as r, self.unrolled("c", columns) as c:
                     verb = f"tw_mma_m16n8k16_{product.dtype}"
-                    sums = self.sums[product.sum.name]
-                    w.line(f"{verb}({sums}[{r}][{c}], {left}[{r}], {right}[{c}]);")
+                    into = f"{self.sums[product.sum.name]}[{r}][{c}]"
+                    for i, j in product.pairs:
+                        own, other = (
+                            part_of(left, product.parts[0], i),
+                            part_of(right, product.parts[1], j),
+                        )
+                        w.line(f"{verb}({into}, {own}[{r}], {other}[{c}]);")
 
     def _loaded(
         self,
@@ -161,6 +168,7 @@ class TensorProducts:
         if key not in loaded:
             loaded[key] = self.names.fresh("left" if is_rows else "right")
             size = f"[{self.tile.rows}][4]" if is_rows else f"[{self.tile.columns}][2]"
+            size = f"[{side.parts}]{size}" if side.parts > 1 else size
             self.w.line(f"u32 {loaded[key]}{size};")
             loads = _Loads(self, side, loaded[key], depth)
             if is_rows and self.weights and own in self.weights.operands:
@@ -194,6 +202,11 @@ class TensorProducts:
                 self.text.run(self.products.behind, False)
 
 
+def part_of(fragments: str, parts: int, number: int | str) -> str:
+    """The fragments of one part of an operand."""
+    return f"{fragments}[{number}]" if parts > 1 else fragments
+
+
 @dataclass(frozen=True)
 class Side:
     """One operand of a product: its value, whose variables are rows or columns."""
@@ -207,6 +220,10 @@ class Side:
     @property
     def value(self) -> Scalar:
         return self.product.left if self.is_rows else self.product.right
+
+    @property
+    def parts(self) -> int:
+        return self.product.parts[0 if self.is_rows else 1]
 
     @property
     def variables(self) -> Variables:
@@ -229,16 +246,18 @@ class Side:
     @property
     def loads(self) -> float:
         """Instructions that load half a fragment of rows, or one of columns."""
+        if self.parts > 1:
+            return (1.0 if self.is_words else float(_QUAD)) + _SPLIT * self.parts
         return 0.5 if self.is_across else 1.0 if self.is_words else float(_QUAD)
 
     @property
     def raw(self) -> Element | None:
-        """The operand, if it is an element that is stored in the type that is multiplied."""
+        """The operand, if it is an element that is stored in the type that is multiplied, or that
+        is split."""
         value = self.value
         stored = {array.name: array.dtype for array in self.kernel.arrays}
-        if isinstance(value, Element) and stored[value.array] == self.product.dtype:
-            return value
-        return None
+        kind = "f32" if self.parts > 1 else self.product.dtype
+        return value if isinstance(value, Element) and stored[value.array] == kind else None
 
     @cached_property
     def is_words(self) -> bool:
@@ -259,6 +278,7 @@ class Side:
         raw, own = self.raw, self.variables[-1]
         return (
             raw is not None
+            and self.parts == 1
             and raw.array in self.shared
             and own[1] % HALF == 0
             and not self.ends
@@ -300,14 +320,50 @@ class _Loads:
                 last = self.side.extent - 1
                 self.w.line(f"{at} = {at} <= {last} ? {at} : {last};")
             self.text.coordinates(self.side.variables, at)
-            low, high = f"{self.into}[{half}][0]", f"{self.into}[{half}][1]"
-            if self.is_rows:
-                own = f"{self.into}[{half} / 2]"
-                low, high = f"{own}[{half} % 2]", f"{own}[{half} % 2 + 2]"
-            if self.side.is_words:
-                self._words(low, high)
+            if self.side.parts > 1:
+                self._split(half)
+            elif self.side.is_words:
+                self._words(*self._halves(self.into, half))
             else:
-                self._elements(low, high)
+                self._elements(*self._halves(self.into, half))
+
+    def _halves(self, into: str, half: str) -> tuple[str, str]:
+        """The words of a fragment that have the first and the last of a lane's neighbours."""
+        if not self.is_rows:
+            return f"{into}[{half}][0]", f"{into}[{half}][1]"
+        return f"{into}[{half} / 2][{half} % 2]", f"{into}[{half} / 2][{half} % 2 + 2]"
+
+    def _split(self, half: str) -> None:
+        """Words of every part of a lane's neighbours."""
+        found = self._wide_word() if self.side.is_words else self._found("f32")
+        parts = range(self.side.parts)
+        halves = [self._halves(part_of(self.into, len(parts), n), half) for n in parts]
+        for word in (0, 1):
+            words = ", ".join(own[word] for own in halves)
+            pair = f"{found}[{2 * word}], {found}[{2 * word + 1}]"
+            self.w.line(f"tw_split_bf16({pair}, {words});")
+
+    def _wide_word(self) -> str:
+        """A lane's neighbours, which are one word of sixteen bytes."""
+        raw, name = self.side.raw, self.names[self.product.depth.name]
+        assert raw is not None
+        found, word = self.names.fresh("found"), self.names.fresh("word")
+        self.w.line(f"f32 {found}[{_QUAD}];")
+        with self.w.block(""):
+            self.w.line(f"const i64 {name} = {self.depth} + {self.owner.deep};")
+            place = f"{self.names[raw.array]} + {self.text.scalars.text(raw.index)}"
+            shared = raw.array in self.side.shared
+            verb = (
+                f"tw_load_shared_16(tw_shared_address({place}))"
+                if shared
+                else (f"tw_load_16({place})")
+            )
+            self.w.line(f"tw_vec16 {word} = {{}};")
+            guard = f"if ({name} < {self.product.extent}) " if self.side.ends else ""
+            self.w.line(f"{guard}{word} = {verb};")
+            for n in range(_QUAD):
+                self.w.line(f"{found}[{n}] = tw_float({word}.w[{n}]);")
+        return found
 
     def held(self, start: int, height: int, pitch: int) -> None:
         """Words of what lies in shared memory from byte `start` on, tile after tile."""
@@ -338,20 +394,25 @@ class _Loads:
             self.w.line(f"{low} = {word}.w[0];")
             self.w.line(f"{high} = {word}.w[1];")
 
-    def _elements(self, low: str, high: str) -> None:
+    def _found(self, kind: str) -> str:
+        """A lane's neighbours one by one: values, or bits as they are stored (`kind` u32)."""
         raw, name = self.side.raw, self.names[self.product.depth.name]
         found = self.names.fresh("found")
-        kind = "f32" if raw is None else "u32"
         self.w.line(f"{kind} {found}[{_QUAD}];")
         with self.owner.unrolled("j", _QUAD) as j:
             self.w.line(f"const i64 {name} = {self.depth} + {self.owner.deep} + {j};")
-            if raw is None:
+            if raw is None or kind == "f32":
                 text = self.text.scalars.text(self.side.value)
             else:
                 text = f"(u32){self.names[raw.array]}[{self.text.scalars.text(raw.index)}]"
             if self.side.ends:
                 text = f"{name} < {self.product.extent} ? {text} : ({kind})0"
             self.w.line(f"{found}[{j}] = {text};")
+        return found
+
+    def _elements(self, low: str, high: str) -> None:
+        raw = self.side.raw
+        found = self._found("f32" if raw is None else "u32")
         for into, first in ((low, 0), (high, 2)):
             pair = [f"{found}[{first}]", f"{found}[{first + 1}]"]
             text = f"{pair[0]} | {pair[1]} << 16"

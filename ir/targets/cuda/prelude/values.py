@@ -319,6 +319,17 @@ TW_INLINE u32 tw_word(f32 value) { return (u32)__float_as_int(value); }
 TW_INLINE u32 tw_word(i32 value) { return (u32)value; }
 //@ tw_float
 TW_INLINE f32 tw_float(u32 bits) { return __int_as_float((i32)bits); }
+//@ tw_split_bf16
+// Two numbers as sums of three of 8 bits each, exactly: what is cut off goes to the next part.
+TW_INLINE void tw_split_bf16(f32 a, f32 b, u32& first, u32& second, u32& third) {
+  const u32 high = 0xffff0000u;
+  first = tw_bits(a) >> 16 | (tw_bits(b) & high);
+  const f32 a_left = a - tw_float(tw_bits(a) & high), b_left = b - tw_float(tw_bits(b) & high);
+  second = tw_bits(a_left) >> 16 | (tw_bits(b_left) & high);
+  const f32 a_last = a_left - tw_float(tw_bits(a_left) & high);
+  const f32 b_last = b_left - tw_float(tw_bits(b_left) & high);
+  third = tw_bits(a_last) >> 16 | (tw_bits(b_last) & high);
+}
 //@ tw_log
 // Within two units in the last place, those of numbers near 1 as well, and no more than 0 of what is
 // no more than 1: the power of two apart, of the rest x - x^2 / 2 and a series.

@@ -23,6 +23,9 @@ from ir.alternatives import RESIDENCE, Alternatives, chosen
 from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
 from ir.errors import UsageError
+from ir.ops.base import Op
+from ir.ops.load import Load
+from ir.ops.store import Store
 from ir.program import Program
 from ir.rewrite.work import Rates
 from ir.schedule import Schedule, Value
@@ -167,6 +170,7 @@ def space_of(
     """
     found = {USUAL: residence_space(program, hardware, least, USUAL)}
     estimates = {USUAL: _estimate(found[USUAL])}
+    known = {_meaning(program, hardware, USUAL)}
     for residence in residences(program, int(hardware["sms"]))[1:] if residing else ():
         whole = [estimates[one] for one in found if PARTS not in one]
         if min(whole) <= NEAR and PARTS not in residence:
@@ -174,6 +178,10 @@ def space_of(
         if _between(program, residence) > int(hardware["memory_bytes"]) // ROOM:
             continue
         with contextlib.suppress(UsageError):
+            meaning = _meaning(program, hardware, residence)
+            if meaning in known:  # others are cut into the same kernels
+                continue
+            known.add(meaning)
             space = residence_space(program, hardware, least, residence)
             estimate = _estimate(space)
             if residence not in (JOINED, WIDE) or estimate < estimates[USUAL] - GAIN:
@@ -189,6 +197,26 @@ def space_of(
     offered = {one: space for one, space in found.items() if one in (USUAL, *near[:MOST])}
     owner = next(iter(program.axes), program.name)
     return Alternatives(RESIDENCE, offered, owner, ROWS if best == ROWS else None).space()
+
+
+def _meaning(program: Program, hardware: Hardware, residence: str) -> tuple[object, ...]:
+    """What the kernels of a residence are, by whatever names their tensors between them have."""
+    names = {spec.name: spec.name for spec in program.tensors}
+
+    def named(op: Op) -> Op:
+        return replace(op, tensor=names[op.tensor]) if isinstance(op, Load | Store) else op
+
+    found: list[object] = []
+    for route in routes_of(program, hardware, residence):
+        found.append(route.engine)
+        for kernel in route.kernels:
+            own = kernel.program
+            for spec in own.tensors:
+                names.setdefault(spec.name, str(len(names)))
+            tensors = tuple(replace(spec, name=names[spec.name]) for spec in own.tensors)
+            nodes = tuple((named(node.op), node.args, node.type) for node in own.nodes)
+            found += [type(kernel), own.extents, tensors, nodes]
+    return tuple(found)
 
 
 def _between(program: Program, residence: str) -> int:
