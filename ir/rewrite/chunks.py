@@ -20,7 +20,8 @@ from ir.ops.recur import Recur
 from ir.ops.reduce import Contract
 from ir.program import Program
 from ir.rewrite.causal import Causal, causal
-from ir.rewrite.corrected import Corrected, corrected
+from ir.rewrite.corrected import corrected
+from ir.rewrite.correcting import Corrected
 from ir.rewrite.decaying import Stepped, stepped
 from ir.rewrite.substitution import Unsplit
 

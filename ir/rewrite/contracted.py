@@ -5,8 +5,10 @@
 Whoever writes a sum of products means one of matrices where factors vary along axes of their own:
 then each element is multiplied with many others, and what is made of one factor's axes alone need
 not be made again for each point of the other's. The factors of a sum are found through products,
-quotients and signs, down to what is rounded or is no product; those that vary along no axis of the
-sum are factors of it, the others go to two sides so that there is least to multiply before.
+quotients, signs and masks, down to what is rounded or is no product; those that vary along no axis
+of the sum are factors of it, the others go to two sides so that there is least to multiply before.
+In the steps of a loop a product with what is made of its state is one read of that, whatever the axes are:
+a row of the product of matrices that many steps together are.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ir.builder import cast
+from ir.builder import Graph, cast, where
 from ir.ops.base import volume
-from ir.ops.map import Map
+from ir.ops.map import Constant, Map
 from ir.ops.reduce import Contract, Reduce
 from ir.program import Program
 from ir.rewrite.graft import copy_node, graft
@@ -34,10 +36,17 @@ MOST = 8  # factors of a sum
 
 @dataclass(frozen=True, slots=True)
 class _Factor:
-    """A node that a product is multiplied with, or divided by."""
+    """A node that a product is multiplied with, or divided by; or a condition, under which a
+    product is turned round, or without which it is 0."""
 
     node: int
     divides: bool = False
+    turns: bool = False
+    masks: bool = False
+
+    @property
+    def chooses(self) -> bool:
+        return self.turns or self.masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +61,8 @@ class _Sides:
 
 def rewritten(program: Program) -> tuple[int, Program] | None:
     """The program with every such sum as a contraction, and the first one's node; None without."""
-    found = {p: sides for p in _sums(program) if (sides := _sides(program, p)) is not None}
+    steps = in_steps(program)
+    found = {p: sides for p in _sums(program) if (sides := _sides(program, p, steps)) is not None}
     if not found:
         return None
     graph, made = graft(program), list[Tile]()
@@ -62,7 +72,7 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
             made.append(copy_node(graph, program, position, [made[arg] for arg in node.args]))
             continue
         assert isinstance(node.op, Reduce)
-        operands = [_product(made, side, node.dtype) for side in (sides.left, sides.right)]
+        operands = [_product(graph, made, side, node.dtype) for side in (sides.left, sides.right)]
         tile = graph.add(Contract(node.op.over, node.dtype), *operands)
         tile = _times(made, tile, sides.behind, node.dtype)
         made.append(apply("neg", tile) if sides.negative else tile)
@@ -70,15 +80,12 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
 
 
 def _sums(program: Program) -> Iterator[int]:
-    """Sums outside the steps of loops, where products are no matrices."""
-    steps = in_steps(program)
     for position, node in enumerate(program.nodes):
-        is_sum = isinstance(node.op, Reduce) and node.op.kind == "sum" and node.dtype in WIDE
-        if is_sum and position not in steps:
+        if isinstance(node.op, Reduce) and node.op.kind == "sum" and node.dtype in WIDE:
             yield position
 
 
-def _sides(program: Program, position: int) -> _Sides | None:
+def _sides(program: Program, position: int, steps: set[int]) -> _Sides | None:
     """How the factors of a sum are shared out; None where it is no product of matrices."""
     op, value = program.nodes[position].op, program.nodes[position].args[0]
     assert isinstance(op, Reduce)
@@ -88,6 +95,12 @@ def _sides(program: Program, position: int) -> _Sides | None:
     behind = tuple(one for one in factors if not over & _axes(program, one))
     if len(inside) > MOST or not over <= _all(program, inside):
         return None
+    if position in steps:
+        states = tuple(one for one in inside if one.node in steps)
+        others = tuple(one for one in inside if one.node not in steps)
+        whole = over <= _all(program, states) & _all(program, others)
+        apart = len(states) == 1 and not any(one.divides for one in (*states, *others[:1]))
+        return _Sides(states, others, behind, negative) if apart and others and whole else None
     best: tuple[tuple[int, int], _Sides] | None = None
     for left, right in _halves(inside):
         work = _work(program, left, right, over)
@@ -109,6 +122,12 @@ def _factors(program: Program, position: int, dtype: str) -> tuple[list[_Factor]
                 found, negative = found + known[args[1]][0], negative != known[args[1]][1]
             elif function == "neg":
                 negative = not negative
+            elif function == "where":
+                chosen = _chosen(program, here)
+                assert chosen is not None
+                condition, of, is_negative = chosen
+                found, negative = known[of]
+                found, negative = [*found, condition], negative != is_negative
             else:
                 found = [*found, _Factor(args[1], divides=True)]
         known[here] = (found, negative) if len(found) <= MOST else ([_Factor(here)], False)
@@ -118,7 +137,25 @@ def _factors(program: Program, position: int, dtype: str) -> tuple[list[_Factor]
 def _is_product(program: Program, position: int, dtype: str) -> bool:
     node = program.nodes[position]
     is_one = isinstance(node.op, Map) and node.op.function in ("mul", "div", "neg")
-    return is_one and node.dtype == dtype
+    return node.dtype == dtype and (is_one or _chosen(program, position) is not None)
+
+
+def _chosen(program: Program, position: int) -> tuple[_Factor, int, bool] | None:
+    """The condition of a value that is turned round under it (-x or x), or is 0 without it; the
+    value, and whether the whole is negative then. A mask of a plain value is a part of that."""
+    node = program.nodes[position]
+    if node.op != Map("where"):
+        return None
+    condition, yes, no = node.args
+    if program.nodes[yes].op == Map("neg") and program.nodes[yes].args[0] == no:
+        return _Factor(condition, turns=True), no, False
+    if program.nodes[no].op == Map("neg") and program.nodes[no].args[0] == yes:
+        return _Factor(condition, turns=True), yes, True
+    nothing, product = program.nodes[no].op, program.nodes[yes].op
+    is_masked = isinstance(nothing, Constant) and nothing.value == 0
+    if is_masked and isinstance(product, Map) and product.function == "mul":
+        return _Factor(condition, masks=True), yes, False
+    return None
 
 
 def _halves(factors: Sequence[_Factor]) -> Iterator[tuple[tuple[_Factor, ...], ...]]:
@@ -153,14 +190,20 @@ def _all(program: Program, factors: Sequence[_Factor]) -> frozenset[str]:
     return frozenset[str]().union(*(_axes(program, one) for one in factors))
 
 
-def _product(made: Sequence[Tile], factors: Sequence[_Factor], dtype: str) -> Tile:
+def _product(graph: Graph, made: Sequence[Tile], factors: Sequence[_Factor], dtype: str) -> Tile:
     """The product of factors in the sum's type, the first that multiplies first."""
-    first = next(one for one in factors if not one.divides)
-    rest = [one for one in factors if one is not first]
-    return _times(made, cast(made[first.node], dtype), rest, dtype)
+    numbers = [one for one in factors if not (one.divides or one.chooses)]
+    rest = [one for one in factors if one not in numbers[:1]]
+    first = cast(made[numbers[0].node], dtype) if numbers else graph.constant(1.0, dtype)
+    return _times(made, first, rest, dtype)
 
 
 def _times(made: Sequence[Tile], tile: Tile, factors: Sequence[_Factor], dtype: str) -> Tile:
     for one in factors:
-        tile = apply("div" if one.divides else "mul", tile, cast(made[one.node], dtype))
+        if one.turns:
+            tile = where(made[one.node], -tile, tile)
+        elif one.masks:
+            tile = where(made[one.node], tile, 0)
+        else:
+            tile = apply("div" if one.divides else "mul", tile, cast(made[one.node], dtype))
     return tile

@@ -23,15 +23,33 @@ FORGETS = -200.0  # an exponent whose exponential counts as 0, and of which diff
 
 
 @dataclass(frozen=True)
-class Gate:
-    """The logarithm of a factor that is not negative: a value, or to be taken of one."""
+class Logarithm:
+    """Of a factor that is surely not negative: what it is the exponential of, or of a value, or of
+    1 less that; `negative` where it is divided by."""
 
     position: int
-    taken: bool
+    taken: bool = True
+    rest: bool = False
+    negative: bool = False
 
     def at(self, cut: Cut, places: Mapping[str, Place]) -> Tile:
         found = cut.values.at(self.position, places)
-        return apply("max", apply("log", found) if self.taken else found, FORGETS)
+        found = 1.0 - found if self.rest else found
+        found = apply("log", found) if self.taken else found
+        return -found if self.negative else found
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The logarithm of what a state is scaled by, in a sum of at least one."""
+
+    logarithms: tuple[Logarithm, ...]
+
+    def at(self, cut: Cut, places: Mapping[str, Place]) -> Tile:
+        found, *others = (one.at(cut, places) for one in self.logarithms)
+        for other in others:
+            found = found + other
+        return apply("max", found, FORGETS)
 
 
 @dataclass(frozen=True)
@@ -202,7 +220,15 @@ def _is_linear(state: Stepped) -> bool:
 
 def gate_of(program: Program, position: int) -> Gate | None:
     """The logarithm of a factor that is surely not negative."""
+    found = logarithm_of(program, position)
+    return None if found is None else Gate((found,))
+
+
+def logarithm_of(program: Program, position: int, divides: bool = False) -> Logarithm | None:
+    """The same of one that a state is multiplied with, or divided by."""
     node = program.nodes[position]
     if node.op == Map("exp"):
-        return Gate(node.args[0], taken=False)
-    return Gate(position, taken=True) if spans_of(program)[position].least >= 0 else None
+        return Logarithm(node.args[0], taken=False, negative=divides)
+    if spans_of(program)[position].least >= 0:
+        return Logarithm(position, negative=divides)
+    return None

@@ -169,9 +169,13 @@ class _Search:
         return self._chosen(complete=not queue)
 
     def _narrow(self) -> None:
-        """Add what the best forms are with their wide products in narrow parts."""
-        best = sorted(self.known.values(), key=lambda form: form.work.seconds)[:NARROWED]
-        for form in (*best, *self._best_of_families(best)):
+        """Add what the best forms are with their wide products in narrow parts, and those that
+        would be best if all such products took no longer than that."""
+        known, hoped = list(self.known.values()), self._hoped()
+        best = sorted(known, key=lambda form: form.work.seconds)[:NARROWED]
+        near = sorted(known, key=lambda form: work_of(form.program, hoped).seconds)[:NARROWED]
+        some = {form.key: form for form in (*best, *near)}
+        for form in (*some.values(), *self._best_of_families([*some.values()])):
             found = narrowing.narrowed(form.program)
             if found is None or found.bytes > 2 * self.rates.room:  # written once, read once
                 continue
@@ -180,6 +184,13 @@ class _Search:
             steps = (*form.steps, Step(narrowing.NAME, found.node))
             new = Form(found.program, key, work, steps, form.cancels, form.judged)
             self.known.setdefault(key, new)
+
+    def _hoped(self) -> Rates:
+        """The rates of a machine that has products of wide numbers in parts."""
+        products, parts = self.rates.products, narrowing.PRODUCTS
+        most = max(products.get(narrowing.WIDE, 0.0), products.get(narrowing.PART, 0.0) / parts)
+        own = {**products, narrowing.WIDE: most} if most else products
+        return Rates(own, self.rates.other, self.rates.bytes, self.rates.room)
 
     def _bound(self) -> None:
         """Add what the best forms are with bounds of their masks of data."""

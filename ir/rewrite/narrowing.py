@@ -40,6 +40,7 @@ LARGEST = 3.3895e38  # of the parts' type
 LONGEST = 16384  # points of a sum: of longer ones tensor cores lose more than a sum in f32 does
 CHOICES = ("max", "min", "neg", "abs", "where")  # functions that give one of their numbers
 LAST = 2  # places, each of 8 bits, down to which products count
+PRODUCTS = 6  # of parts that a product of two wide numbers is
 
 NARROW = ("bf16", "f16")  # that products of unlike narrow factors are computed in
 BYTES = ("i8", "u8")  # the types of whole numbers that are multiplied into 32 bits
@@ -175,7 +176,7 @@ def _narrow(program: Program, position: int, kinds: Sequence[_Kind | None]) -> _
     if not isinstance(node.op, Contract) or node.dtype != WIDE:
         return None
     found = tuple(_before_cast(program, arg) for arg in node.args)
-    types = [kind.dtype if (kind := kinds[factor]) else "" for factor in found]
+    types = _types(*(kinds[factor] for factor in found))
     if "" in types:
         return None
     if len(set(types)) == 1 and is_float(types[0]):
@@ -187,6 +188,15 @@ def _narrow(program: Program, position: int, kinds: Sequence[_Kind | None]) -> _
         wanted = (wide, wide)
     same = all(program.nodes[arg].dtype == one for arg, one in zip(node.args, wanted, strict=True))
     return None if same or not wanted[0] else (wanted, found)
+
+
+def _types(left: _Kind | None, right: _Kind | None) -> tuple[str, str]:
+    """The types of two factors; of constants alone (signs) the other's, if it has them."""
+    if left is None or right is None:
+        return "", ""
+    both = left.beside(right) if "" in (left.dtype, right.dtype) else None
+    dtype = "" if both is None else both.dtype
+    return left.dtype or dtype, right.dtype or dtype
 
 
 @dataclass(frozen=True, slots=True)

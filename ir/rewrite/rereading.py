@@ -9,7 +9,8 @@ loads instead:
 
 and `fill` where the point lies outside. It is made once for each point that is read. So halves of
 rows that are normalised and turned (r is what a row's numbers are scaled by) are read where they
-lie.
+lie. Read at the last step of a loop, what a step makes of a state is what there is at the end, and
+what it is at other steps is in no memory.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ir.builder import Graph, cast, where
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.read import Read
+from ir.ops.recur import Recur
 from ir.program import Program
 from ir.rewrite.graft import copy_node, graft
 from ir.tiles import Tile
@@ -36,11 +38,13 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
     found = [p for p in range(len(program.nodes)) if _is_through(program, p)]
     if not found:
         return None
-    graph = graft(program)
+    graph, ends = graft(program), dict[int, Tile]()
     made: list[Tile] = []
     for position, node in enumerate(program.nodes):
         if position in found:
-            made.append(_Made(program, graph, made).read(position))
+            made.append(_Made(program, graph, made, ends).read(position))
+        elif position in ends:
+            made.append(ends[position])
         else:
             made.append(copy_node(graph, program, position, [made[arg] for arg in node.args]))
     return found[0], graph.program()
@@ -60,14 +64,33 @@ def _is_through(program: Program, position: int) -> bool:
     moved = _moved(places)
     if not moved:
         return True  # read where it is
-    found = program.behind([args[0]], lambda p: moved.isdisjoint(program.nodes[p].axes))
-    behind = [node for p in found if not moved.isdisjoint((node := program.nodes[p]).axes)]
+    ends = _ends(program, places)
+    found = program.behind(
+        [args[0]], lambda p: p in ends or moved.isdisjoint(program.nodes[p].axes)
+    )
+    behind = [
+        node for p in found
+        if p not in ends and not moved.isdisjoint((node := program.nodes[p]).axes)
+    ]  # fmt: skip
+    ended = not ends.keys().isdisjoint(found)
     light = all(isinstance(node.op, Load | Map | Cast | Constant | Iota) for node in behind)
     return (
-        bool(behind)
+        bool(behind or ended)
         and light
         and all(_composes(node.op, places) for node in behind if isinstance(node.op, Load))
     )
+
+
+def _ends(program: Program, places: Mapping[str, Index]) -> dict[int, int]:
+    """What steps make of states, and the nodes that are the same at the end of the loop, where a
+    read is at the last step and elsewhere at its own points."""
+    found = {}
+    for position, node in enumerate(program.nodes):
+        if isinstance(node.op, Recur):
+            last = {node.op.axis: Index((), program.axes[node.op.axis] - 1)}
+            if {axis: places[axis] for axis in _moved(places)} == last:
+                found[node.args[1]] = position
+    return found
 
 
 def _moved(places: Mapping[str, Index]) -> frozenset[str]:
@@ -87,8 +110,11 @@ def _composes(op: Load, places: Mapping[str, Index]) -> bool:
 class _Made:
     """What one read makes."""
 
-    def __init__(self, program: Program, graph: Graph, made: list[Tile]) -> None:
+    def __init__(
+        self, program: Program, graph: Graph, made: list[Tile], ends: dict[int, Tile]
+    ) -> None:
         self.program, self.graph, self.made = program, graph, made
+        self.ends = ends  # of loops, made ahead of their places
         self.known: dict[int, Tile] = {}
         self.moved = frozenset[str]()
         self.outside = False  # whether points may be read that the tile lacks
@@ -105,11 +131,24 @@ class _Made:
         self.moved = _moved({axis: index for axis, (index, _) in places.items()})
         inside = None if op.fill is None else self._inside(places)
         self.outside = inside is not None
+        plain = {axis: index for axis, (index, tile) in places.items() if tile is None}
+        for after, end in _ends(self.program, plain).items() if len(plain) == len(places) else ():
+            if after <= position:
+                self.known[after] = self._end(end)
         value = self._at(source, places)
         if inside is None or op.fill is None:
             return value
         filled = where(inside, value, op.fill)
         return cast(filled, node.dtype) if filled.dtype != value.dtype else filled
+
+    def _end(self, position: int) -> Tile:
+        """A state behind the last step."""
+        if position < len(self.made):
+            return self.made[position]
+        if position not in self.ends:
+            args = [self.made[arg] for arg in self.program.nodes[position].args]
+            self.ends[position] = copy_node(self.graph, self.program, position, args)
+        return self.ends[position]
 
     def _inside(self, places: Places) -> Tile | None:
         """Where all axes are read within their extents; None if they are everywhere."""

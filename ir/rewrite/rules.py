@@ -159,6 +159,10 @@ RULES: tuple[Rule, ...] = (
         _together, "products of matrices are the same in any grouping", REGROUPED,
     ),
     Rule(
+        "regroup-sum", "sum[R](mul(contract[S](a, b), c))", "contract[O](a, contract[T](b, c))",
+        _together, "products of matrices are the same in any grouping", REGROUPED,
+    ),
+    Rule(
         "sum-before", "contract[R](a, b)", "contract[Q](sum[P](a), b)",
         _alone, "what only one factor varies along is summed before it is multiplied", REGROUPED,
     ),

@@ -1,21 +1,22 @@
 """States whose steps are associative as scans, which need not go one step after the other.
 
-A step s -> a s + b, where neither a nor b is made of the state, is one of an affine scan; one of
-s -> max(s, b) or min(s, b) is a running maximum or minimum. What a state is behind each step is
-then computed in pieces that meet (Blelloch, *Prefix Sums and Their Applications*, 1990), by as many
-threads as there are pieces. Sums are rounded in other groups; the products of factors, by which
-pieces meet, have to be numbers of the type.
+A step s -> a s + b, where neither a nor b is made of the state, is one of an affine scan; so are
+those of two states that are made of each other (a filter of second order, an oscillation), a being
+a matrix then; one of s -> max(s, b) or min(s, b) is a running maximum or minimum. What a state is
+behind each step is then computed in pieces that meet (Blelloch, *Prefix Sums and Their
+Applications*, 1990), by as many threads as there are pieces. Sums are rounded in other groups; the
+products of factors, by which pieces meet, have to be numbers of the type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ir.axes import Axis
 from ir.builder import Graph, cast, where
-from ir.folding import cumulative, recurrence
+from ir.folding import cumulative, recurrence, scan
 from ir.ops.base import volume
 from ir.ops.map import Constant, Iota, Map
 from ir.ops.recur import Before, Recur
@@ -27,7 +28,9 @@ NAME = "scanned"
 WHY = "a step that scales the state and adds to it, or takes the larger, is one of a scan"
 ROUNDING = "sums of the same terms are rounded in other groups"
 _EXTREMES = ("max", "min")
-Linear = tuple[Tile | None, Tile | None]  # a and b of a s + b; None is 0
+MOST = 2  # states that are one scan: of three the merge has more numbers than a fold may have
+Group = tuple[int, ...]  # states that are made of each other, in the order of the program
+Linear = tuple[tuple[Tile | None, ...], Tile | None]  # a of each state, and b; None is 0
 
 
 def rewritten(program: Program) -> tuple[int, Program] | None:
@@ -44,7 +47,7 @@ def met_once(program: Program) -> Program:
     found = {
         before
         for before, step in states.steps.items()
-        if states.is_linear(before, step) and states.places(before, step) > 1
+        if states.is_linear((before,), step) and states.places(before, step) > 1
     }
     return _Scans(states, found, graft(program), stepping=True).run() if found else program
 
@@ -70,14 +73,29 @@ class _States:
             found.append(frozenset(own.union(*(found[arg] for arg in node.args))))
         return found
 
+    def group(self, before: int) -> Group:
+        """A state, and those that it is made of and that are made of it, of the same points."""
+        behind, node = self._behind(self.within[self.steps[before]]), self.program.nodes[before]
+        return tuple(
+            other for other in sorted({before, *behind})
+            if other == before
+            or (before in self._behind(self.within[self.steps[other]])
+                and self.program.nodes[other].axes == node.axes)
+        )  # fmt: skip
+
     def is_scan(self, before: int) -> bool:
-        """Whether a state is one, made of none that is made of it, and memory has room for it."""
-        node, step = self.program.nodes[before], self.steps[before]
-        others = self._behind(self.within[step] - {before}) | self.within[node.args[0]]
-        room = self.program.bytes
-        if before in others or 4 * volume(self.program.scope, node.axes) > room:
+        """Whether a state is one, made of none that is made of it but those of its group, and
+        memory has room for it."""
+        group, nodes = self.group(before), self.program.nodes
+        size = 4 * len(group) * volume(self.program.scope, nodes[before].axes)
+        if len(group) > MOST or size > len(group) * self.program.bytes:
             return False
-        return self.bound(before, step) is not None or self.is_linear(before, step)
+        for state in group:
+            others = self._behind(self.within[self.steps[state]] - {*group})
+            if {*group} & (others | self.within[nodes[state].args[0]]):
+                return False
+        alone = len(group) == 1 and self.bound(before, self.steps[before]) is not None
+        return alone or all(self.is_linear(group, self.steps[state]) for state in group)
 
     def places(self, before: int, step: int) -> int:
         """How often a state stands in a value that is made of it."""
@@ -106,20 +124,24 @@ class _States:
         free = len(others) == 1 and before not in self.within[others[0]]
         return others[0] if free and self.program.nodes[others[0]].dtype == node.dtype else None
 
-    def is_linear(self, before: int, step: int) -> bool:
+    def is_linear(self, group: Group, step: int) -> bool:
         """Whether a value is a s + b, of numbers that are not rounded to a narrower type."""
-        linear = {before: self.program.nodes[before].dtype == "f32"}
-        for position in range(before + 1, step + 1):
-            if before in self.within[position]:
-                linear[position] = self._stays_linear(before, position, linear)
+        linear = {state: self.program.nodes[state].dtype == "f32" for state in group}
+        for position in range(min(group) + 1, step + 1):
+            if position not in group and self.is_within(group, position):
+                linear[position] = self._stays_linear(group, position, linear)
         return linear.get(step, True)
 
-    def _stays_linear(self, before: int, position: int, linear: Mapping[int, bool]) -> bool:
-        """Whether a node is linear in a state, of which some of its operands are made."""
+    def is_within(self, group: Group, position: int) -> bool:
+        """Whether a value is made of some of these states."""
+        return not self.within[position].isdisjoint(group)
+
+    def _stays_linear(self, group: Group, position: int, linear: Mapping[int, bool]) -> bool:
+        """Whether a node is linear in states, of which some of its operands are made."""
         node = self.program.nodes[position]
         if not isinstance(node.op, Map) or node.dtype != "f32":
             return False
-        within = [before in self.within[arg] for arg in node.args]
+        within = [self.is_within(group, arg) for arg in node.args]
         fits = {
             "add": True, "sub": True, "neg": True, "mul": sum(within) == 1,
             "div": not within[-1], "where": not within[0],
@@ -137,7 +159,7 @@ class _Scans:
         self.states, self.program, self.graph = states, states.program, graph
         self.made: dict[int, Tile] = {}
         self.scans: dict[int, Tile] = {}
-        self.lines: dict[tuple[int, int], Linear] = {}
+        self.lines: dict[tuple[Group, int], Linear] = {}
         self.before = {states.steps[before]: before for before in found}
         self.found = found
 
@@ -169,7 +191,7 @@ class _Scans:
 
     def _step(self, before: int, step: int) -> Tile:
         """What a step makes of a state, as a s + b."""
-        factor, addend = self._linear(before, step)
+        (factor,), addend = self._linear((before,), step)
         scaled = None if factor is None else factor * self.value(before)
         found = _joined(scaled, addend, minus=False)
         assert found is not None
@@ -194,8 +216,44 @@ class _Scans:
     def scan(self, before: int) -> Tile:
         """A state behind each step."""
         if before not in self.scans:
-            self.scans[before] = self._scan(before)
+            group = self.states.group(before)
+            found = self._coupled(group) if len(group) > 1 else (self._scan(before),)
+            self.scans.update(zip(group, found, strict=True))
         return self.scans[before]
+
+    def _coupled(self, group: Group) -> tuple[Tile, ...]:
+        """States that are made of each other, behind each step: the scan of a matrix and a vector,
+        whose merge is A B and A b + c."""
+        nodes, count = self.program.nodes, len(group)
+        op = nodes[group[0]].op
+        assert isinstance(op, Before)
+        axis, axes = self._axis(op.axis), nodes[group[0]].axes
+        rows = [self._linear(group, self.states.steps[state]) for state in group]
+        zero = self.graph.constant(0.0, "f32")
+        firsts = [self.value(nodes[state].args[0]) for state in group]
+        values, vector = list[Tile](), list[Tile]()
+        for factors, addend in rows:
+            own = [zero if one is None else one for one in factors]
+            values += [self._over(axes, one) for one in own]
+            added = zero if addend is None else addend
+            begun = added
+            for one, first, state in zip(own, firsts, group, strict=True):
+                if nodes[nodes[state].args[0]].op != Constant(0.0, "f32"):
+                    begun = begun + one * first
+            if begun is not added:
+                added = where(self._is_first(axis), begun, added)
+            vector.append(self._over(axes, added))
+
+        def merged(left: tuple[Tile, ...], right: tuple[Tile, ...]) -> tuple[Tile, ...]:
+            matrix, added = right[: count * count], right[count * count :]
+            lines = [matrix[count * n : count * (n + 1)] for n in range(count)]
+            columns = [left[n : count * count : count] for n in range(count)]
+            products = [_dot(line, column) for line in lines for column in columns]
+            behind = left[count * count :]
+            return (*products, *(_dot(line, behind) + one
+                                 for line, one in zip(lines, added, strict=True)))  # fmt: skip
+
+        return scan(merged, (*values, *vector), axis)[count * count :]
 
     def _scan(self, before: int) -> Tile:
         node, step = self.program.nodes[before], self.states.steps[before]
@@ -208,7 +266,7 @@ class _Scans:
             added = self.value(bound)
             added = where(self._is_first(axis), apply(op.function, first, added), added)
             return cumulative(op.function, self._over(node.axes, added), axis)
-        factor, addend = self._linear(before, step)
+        (factor,), addend = self._linear((before,), step)
         if factor is None:
             factor = self.graph.constant(0.0, "f32")
         added = self.graph.constant(0.0, "f32") if addend is None else addend
@@ -228,35 +286,54 @@ class _Scans:
                 added = added + cast(self.graph.add(Iota(axis)), added.dtype) * 0.0
         return added
 
-    def _linear(self, before: int, position: int) -> Linear:
+    def _linear(self, group: Group, position: int) -> Linear:
         """a and b of a value that is a s + b."""
-        if (before, position) not in self.lines:
-            self.lines[before, position] = self._found_linear(before, position)
-        return self.lines[before, position]
+        if (group, position) not in self.lines:
+            self.lines[group, position] = self._found_linear(group, position)
+        return self.lines[group, position]
 
-    def _found_linear(self, before: int, position: int) -> Linear:
-        if position == before:
-            return self.graph.constant(1.0, "f32"), None
-        if before not in self.states.within[position]:
-            return None, self.value(position)
+    def _found_linear(self, group: Group, position: int) -> Linear:
+        if position in group:
+            one = self.graph.constant(1.0, "f32")
+            return tuple(one if state == position else None for state in group), None
+        if not self.states.is_within(group, position):
+            return (None,) * len(group), self.value(position)
         node = self.program.nodes[position]
         assert isinstance(node.op, Map)
         function = node.op.function
         if function == "where":
             condition = self.value(node.args[0])
-            yes, no = (self._linear(before, arg) for arg in node.args[1:])
-            return _chosen(condition, yes[0], no[0]), _chosen(condition, yes[1], no[1])
+            yes, no = (self._linear(group, arg) for arg in node.args[1:])
+            pairs = zip(yes[0], no[0], strict=True)
+            return tuple(_chosen(condition, *pair) for pair in pairs), _chosen(
+                condition, yes[1], no[1]
+            )
         if function in ("mul", "div"):
-            at = next(n for n, arg in enumerate(node.args) if before in self.states.within[arg])
+            at = next(n for n, arg in enumerate(node.args) if self.states.is_within(group, arg))
             other = self.value(node.args[1 - at])
-            parts = self._linear(before, node.args[at])
-            a, b = (None if part is None else _scaled(function, part, other) for part in parts)
-            return a, b
-        sides = [self._linear(before, arg) for arg in node.args]
+            factors, addend = self._linear(group, node.args[at])
+            return tuple(_part(function, one, other) for one in factors), _part(
+                function, addend, other
+            )
+        sides = [self._linear(group, arg) for arg in node.args]
         if function == "neg":
-            sides.insert(0, (None, None))
+            sides.insert(0, ((None,) * len(group), None))
         minus = function != "add"
-        return _joined(sides[0][0], sides[1][0], minus), _joined(sides[0][1], sides[1][1], minus)
+        pairs = zip(sides[0][0], sides[1][0], strict=True)
+        return tuple(_joined(*pair, minus) for pair in pairs), _joined(
+            sides[0][1], sides[1][1], minus
+        )
+
+
+def _dot(left: Sequence[Tile], right: Sequence[Tile]) -> Tile:
+    found, *others = (one * other for one, other in zip(left, right, strict=True))
+    for other in others:
+        found = found + other
+    return found
+
+
+def _part(function: str, part: Tile | None, other: Tile) -> Tile | None:
+    return None if part is None else _scaled(function, part, other)
 
 
 def _joined(left: Tile | None, right: Tile | None, minus: bool) -> Tile | None:

@@ -26,7 +26,7 @@ from ir.rewrite.graft import copy_node, graft
 from ir.scalar import COMBINES
 from ir.tiles import Tile, apply
 
-_ENDS = {kind: COMBINES[kind].function for kind in ("sum", "max", "min")}
+_ENDS = {kind: COMBINES[kind].function for kind in ("sum", "prod", "max", "min")}
 _KINDS = {NAMED[kind]: kind for kind in _ENDS}
 _MERGES = {NAMED["affine"]: 1, **dict.fromkeys(_KINDS, 0)}  # and the part that runs
 

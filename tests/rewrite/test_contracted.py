@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ir import Graph, cast, exp, recur, reduce
+from ir import Graph, cast, exp, recur, reduce, where
 from ir.inputs import random_inputs
 from ir.ops.reduce import Contract, Reduce
 from ir.oracle import evaluate
@@ -42,6 +42,11 @@ BODIES: dict[str, Body] = {
     "sign": lambda a, b, s, t: -(a * -(s * b)) * -s,
     "behind": lambda a, b, s, t: t * a * b / (1 + t * t),
     "made": lambda a, b, s, t: exp(a * t) * (b + s),
+    "turned": lambda a, b, s, t: where(s > 0.0, -(a * b), a * b),
+    "turned back": lambda a, b, s, t: b * where(s > 0.0, a, -a),
+    "masked": lambda a, b, s, t: where(s > 0.0, a * b, 0.0) * s,
+    "rows masked": lambda a, b, s, t: where((s > 0.0) & (t < 0.5), a * b, 0.0),
+    "signs": lambda a, b, s, t: where(b > 0.0, -a, a),
 }
 
 
@@ -92,13 +97,17 @@ def test_factors_go_where_there_is_least_to_multiply() -> None:
     assert [side.axes for side in made] == [("m", "k")] or made[0].axes == ("k", "m")
 
 
-def test_sums_in_steps_of_a_loop_stay() -> None:
+@pytest.mark.parametrize("alone", [False, True])
+def test_sums_of_products_with_a_state_are_reads_of_it(alone: bool) -> None:
     g = Graph("steps")
     t, b, i, j = g.axes(t=3, b=8, i=8, j=8)
     h = g.state(t, (b, j), 1.0)
-    new = reduce("sum", h * g.input("W", (i, j), "f32"), over=j)
-    g.output("Y", recur(h, new.at(i=j)), "f32", (b, j))
-    assert rewritten(g.program()) is None
+    given = h * h if alone else h * g.input("W", (i, j), "f32")
+    new = reduce("sum", given, over=j)
+    g.output("Y", recur(h, h * 0.5 + new if alone else new.at(i=j)), "f32", (b, j))
+    found = rewritten(g.program())
+    assert (found is None) == alone
+    assert found is None or any(isinstance(node.op, Contract) for node in found[1].nodes)
 
 
 def test_attention_written_in_sums_is_what_it_is_in_contractions() -> None:

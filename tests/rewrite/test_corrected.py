@@ -100,7 +100,45 @@ def _twice(g: Graph, s: Tile, x: dict[str, Tile]) -> Tile:
     return s * exp(x["gate"]) + (x["K"] * x["V"] + x["A"] * x["wide"])
 
 
-STEPS = (_delta, _expanded, _gated, _before_the_gate, _of_keys, _sigmoid, _fixed, _chosen, _twice)
+def _mixed(g: Graph, s: Tile, x: dict[str, Tile]) -> Tile:
+    """A part of the state is kept."""
+    part = exp(x["gate"])
+    return s + x["K"] * x["V"] - (1.0 - part) * s
+
+
+def _towards(g: Graph, s: Tile, x: dict[str, Tile]) -> Tile:
+    part = 1.0 - exp(x["gate"])
+    return s - part * (s - x["K"] * x["V"])
+
+
+def _drawn_near(g: Graph, s: Tile, x: dict[str, Tile]) -> Tile:
+    return s + sigmoid(x["gate"]) * (x["K"] * x["V"] - s)
+
+
+def _scaled_whole(g: Graph, s: Tile, x: dict[str, Tile]) -> Tile:
+    return (s + x["K"] * x["V"] / (1.0 + x["beta"])) * exp(x["gate"]) * 0.75
+
+
+def _corrected_whole(g: Graph, s: Tile, x: dict[str, Tile]) -> Tile:
+    return exp(x["gate"]) * _delta(g, s, x) / 2.0
+
+
+STEPS = (
+    _mixed,
+    _towards,
+    _drawn_near,
+    _scaled_whole,
+    _corrected_whole,
+    _delta,
+    _expanded,
+    _gated,
+    _before_the_gate,
+    _of_keys,
+    _sigmoid,
+    _fixed,
+    _chosen,
+    _twice,
+)
 
 
 @pytest.mark.parametrize("first", [False, True])

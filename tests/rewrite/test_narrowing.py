@@ -276,3 +276,28 @@ def test_what_products_of_unlike_types_take() -> None:
     assert rates.of(("i8", "u8")) == 24.0
     assert rates.of(("i8", "bf16")) == 8.0
     assert rates.of(("bf16", "f16")) == rates.of(("i32", "bf16")) == 2.0
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "e4m3"])
+@pytest.mark.parametrize("number", [1.0, 1.0 / 3.0])
+def test_signs_are_of_the_type_that_they_are_multiplied_with(dtype: str, number: float) -> None:
+    g = Graph("signs")
+    m, n, k = g.axes(m=16, n=16, k=32)
+    sign = where((g.iota(n) & g.iota(k)) == 0, number, -number)
+    g.output("Y", contract(cast(g.input("X", (m, k), dtype), "f32"), sign, over=k), "f32")
+    made = unwidened(g.program())
+    product = next(node for node in made.nodes if node.op.name == "contract")
+    assert ({made.nodes[arg].dtype for arg in product.args} == {dtype}) == (number == 1.0)
+
+
+def test_two_sums_that_share_factors_are_products_of_parts() -> None:
+    """Of which none by itself is less work than what is written."""
+    g = Graph("complex")
+    m, n, k = g.axes(m=4096, n=256, k=256)
+    a, b = (g.input(name, (m, k), "f32") for name in "AB")
+    c, s = (g.input(name, (n, k), "f32") for name in "CS")
+    g.output("R", reduce("sum", a * c - b * s, over=k), "f32")
+    g.output("I", reduce("sum", a * s + b * c, over=k), "f32")
+    rates = Rates({"f32": 6e12, "bf16": 1e15}, other=3e13, bytes=4e12)
+    forms = forms_of(g.program(), rates).offered
+    assert any(step.rule == NAME for form in forms for step in form.steps)

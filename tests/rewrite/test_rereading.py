@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir import Graph, Tile, cast, contract, relu, scatter, sqrt
+from ir import Graph, Tile, cast, contract, recur, relu, scatter, sqrt, tanh
 from ir.inputs import random_inputs
 from ir.ops.read import Read
 from ir.ops.scatter import Scatter
@@ -156,3 +156,40 @@ def test_a_choice_of_narrow_numbers_is_multiplied_as_narrow(
     types = {plain.nodes[arg].dtype for arg in product.args}
     assert (types == {"f16"}) == narrow
     same(program, plain)
+
+
+def ends(g: Graph, through: bool, late: bool) -> None:
+    """What a loop makes at its last step, by itself or on its way to an output."""
+    t, b, i = g.axes(t=5, b=2, i=4)
+    x = g.input("X", (t, b, i), "f32")
+    state = g.state(t, (b, i), 1.0)
+    after = state * 0.5 + x * state.at(i=0)
+    if not late:
+        recur(state, after)
+    value = after * 2.0 + x if through else after
+    g.output("L", value.at(t=4), "f32", (b, i))
+    if late:
+        g.output("S", recur(state, after), "f32", (b, i))
+
+
+@pytest.mark.parametrize("through", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+def test_the_last_step_is_what_is_left_at_the_end(through: bool, late: bool) -> None:
+    g = Graph("ends")
+    ends(g, through, late)
+    program = g.program()
+    found = rewritten(program)
+    assert found is not None
+    assert reads(found[1]) == 1  # of the state itself, in each step
+    same(program, found[1])
+
+
+def test_other_steps_are_read_where_they_are_kept() -> None:
+    g = Graph("steps")
+    t, b = g.axes(t=5, b=2)
+    x = g.input("X", (t, b), "f32")
+    state = g.state(t, (b,), 1.0)
+    after = tanh(state) + x
+    g.output("L", after.at(t=3), "f32", (b,))
+    g.output("M", recur(state, after), "f32", (b,))
+    assert rewritten(g.program()) is None

@@ -103,7 +103,7 @@ def sample(name: str) -> Program:
     i, j, k, n = g.axes(**AXES)
     a, b = g.input("a", (i, k), "f32"), g.input("b", (k, j), "f32")
     rows, part = g.input("s", (i,), "f32"), g.input("p", (k,), "f32")
-    ab = build_product(a, b, ("k",))
+    ab, part_of_columns = build_product(a, b, ("k",)), g.input("q", (j,), "f32")
     made = {
         "scale-behind": lambda: build_product(a * rows, b, ("k",)),
         "quotient-behind": lambda: build_product(a / rows, b, ("k",)),
@@ -114,6 +114,7 @@ def sample(name: str) -> Program:
         "one-sum": lambda: total(build_product(a, g.input("c", (k, j), "f32"), ("k",)), "j"),
         "one-sum-of-sums": lambda: total(total(a, "k"), "i"),
         "regroup": lambda: build_product(ab, g.input("c", (j, n), "f32"), ("j",)),
+        "regroup-sum": lambda: total(ab * part_of_columns, "j"),
         "sum-before": lambda: build_product(a, b, ("k", "i")),
         "common-product": lambda: ab + build_product(a, g.input("c", (k, j), "f32"), ("k",)),
         "common-factor": lambda: a * part + a * g.input("c", (k,), "f32"),

@@ -84,8 +84,8 @@ def test_a_step_that_is_no_scan_stays_a_step() -> None:
     assert _loops(found[1]) == 1
 
 
-def test_states_that_are_made_of_each_other_stay() -> None:
-    assert rewritten(_states("other", "other")) is None
+def test_three_states_that_are_made_of_each_other_stay() -> None:
+    assert rewritten(_states("other", "other", "other")) is None
 
 
 def test_a_state_over_an_axis_that_its_step_lacks_is_a_scan_too() -> None:
@@ -129,3 +129,46 @@ def test_a_state_is_met_once() -> None:
     )
     once = _states("scan")
     assert met_once(once) is once
+
+
+def _coupled(number: int, s: Tile, r: Tile, e: Tile, other: Tile) -> tuple[Tile, Tile]:
+    """What a step makes of two states."""
+    ways = (
+        lambda: (1.2 * s - 0.5 * r + e, s),  # a filter of second order
+        lambda: (0.9 * s - 0.3 * r + e, 0.3 * s + 0.9 * r),  # a complex pole
+        lambda: (other * s + (e - r) / 2.0, where(e > 0.0, s, r * other)),
+        lambda: (s - 0.1 * r, r + 0.1 * s),  # nothing is added
+        lambda: (r, s + e),
+    )
+    return ways[number]()
+
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("begins", [False, True])
+def test_states_that_are_made_of_each_other_are_one_scan(number: int, begins: bool) -> None:
+    g = Graph("coupled")
+    t, b = g.axes(t=9, b=3)
+    e, other = g.input("e", (t, b), "f32"), g.input("o", (t, b), "f32")
+    first = g.input("f", (b,), "f32") if begins else 0.5
+    s, r = g.state(t, (b,), first), g.state(t, (b,))
+    after, behind = _coupled(number, s, r, e, other)
+    g.output("S", after, "f32", (t, b))
+    g.output("B", r + s, "f32", (t, b))
+    g.output("L", recur(s, after), "f32", (b,))
+    g.output("M", recur(r, behind), "f32", (b,))
+    program, inputs = g.program(), drawn_inputs(g.program(), number)
+    found = rewritten(program)
+    assert found is not None
+    assert not any(isinstance(node.op, Before) for node in found[1].nodes)
+    wanted = evaluate(program, inputs)
+    for name, value in evaluate(found[1], inputs).items():
+        np.testing.assert_allclose(value, wanted[name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_products_of_two_states_stay() -> None:
+    g = Graph("others")
+    t, b = g.axes(t=9, b=3)
+    s, r = g.state(t, (b,)), g.state(t, (b,))
+    g.output("L", recur(s, s * r + 1.0), "f32", (b,))
+    recur(r, r * s + g.input("e", (t, b), "f32"))
+    assert rewritten(g.program()) is None

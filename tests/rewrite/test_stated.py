@@ -141,3 +141,17 @@ def both_ways(g: Graph, n: int, m: int) -> None:
 def test_what_is_reduced_along_two_loops_is_right() -> None:
     program = both_ways.build(n=4, m=5)
     same(program, stated(program))
+
+
+def test_running_products_are_states_too() -> None:
+    """What is left of a ray behind each sample, and what arrives of it."""
+    g = Graph("ray")
+    r, n = g.axes(r=3, n=8)
+    x = g.input("X", (r, n), "f32")
+    left = cumulative("prod", exp(-x * x), n).at(n=n - 1, fill=1.0)
+    g.output("Y", reduce("sum", left * x, over=n), "f32", (r,))
+    program = g.program()
+    made = stated(program)
+    assert kinds(program, Fold) == 1
+    assert kinds(made, Fold) == 0
+    same(program, made)
