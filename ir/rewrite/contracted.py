@@ -7,8 +7,8 @@ then each element is multiplied with many others, and what is made of one factor
 not be made again for each point of the other's. The factors of a sum are found through products,
 quotients, signs and masks, down to what is rounded or is no product; those that vary along no axis
 of the sum are factors of it, the others go to two sides so that there is least to multiply before.
-In the steps of a loop a product with what is made of its state is one read of that, whatever the axes are:
-a row of the product of matrices that many steps together are.
+In the steps of a loop a product with what is made of its state is one read of that, whatever the
+axes are: a row of the product of matrices that many steps together are.
 """
 
 from __future__ import annotations

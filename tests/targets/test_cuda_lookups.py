@@ -15,13 +15,16 @@ from ir.kernel.rules import verify
 from ir.oracle import evaluate
 from ir.program import Program
 from ir.registry import load_operator
+from ir.rewrite.digits import digits
 from ir.rewrite.indexing import indexed
 from ir.rewrite.inhabited import inhabited
 from ir.targets.cuda.build.kernels import _space_of as space_of_kernel
 from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.build.program_text import lower_all
 from ir.targets.cuda.build.tensor_kernel import build, passes_of
-from ir.targets.cuda.space.residences import residences
-from ir.targets.cuda.space.tensor import TensorKernel
+from ir.targets.cuda.space.engines import residence_space, routes_of
+from ir.targets.cuda.space.residences import USUAL, residences
+from ir.targets.cuda.space.tensor import RegisterKernel, TensorKernel
 from tests.emulator.emulate import compiler
 from tests.few import draws, few_rows
 from tests.judging import bounds_of
@@ -64,6 +67,44 @@ def test_indices_choose_matrices_those_beyond_the_tensor_too(
     for turn, row in enumerate(space.sample(np.random.default_rng(2), count)):
         kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
         found = problems(program, kernel, inputs, wanted, (0, 6, 9, 15)[turn])
+        assert not found, space.schedule(row).to_json()
+
+
+def _formed(kind: str, fill: float | None = None) -> Program:
+    """The same of narrow matrices, widened, and scaled by what the same number chooses."""
+    g = Graph("formed")
+    b, m, n, k = g.axes(b=5, m=40, n=128, k=128)
+    x, which = g.input("X", (b, m, k), "bf16"), g.input("which", (b,), "i32")
+    dtype = "i4" if kind == "int4" else "i8"
+    w = cast(g.tensor("W", (3, 128, 128), dtype, fill)[which, n, k], "f32")
+    if kind == "int4":
+        w = w * g.tensor("scale", (3, 128, 4), "bf16", fill)[which, n, g.iota(k) // 32]
+    elif kind == "rows":
+        w = w * g.tensor("scale", (3, 128), "f32", fill)[which, n]
+    g.output("Y", cast(contract(x, cast(w, "bf16"), over=k), "bf16"))
+    return g.program()
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("kind", ["plain", "rows", "int4"])
+@pytest.mark.parametrize("fill", [None, 0.0])
+@pytest.mark.alike(2)
+def test_chosen_matrices_are_widened_in_registers(kind: str, fill: float | None) -> None:
+    program = _formed(kind, fill)
+    inputs = random_inputs(program, np.random.default_rng(1))
+    inputs["which"][:] = [2, -1, 0, 7, 1] if fill is not None else [2, 1, 0, 2, 1]
+    wanted = bounds_of(program, inputs)
+    form = digits(program)
+    kernels = kernels_of(form, HARDWARE, "wgmma_rs")
+    assert [type(kernel) for kernel in kernels] == [RegisterKernel]  # none is widened in memory
+    (route,) = [r for r in routes_of(form, HARDWARE) if r.engine == "wgmma_rs"]
+    space = residence_space(form, HARDWARE, None, USUAL)
+    space = space if route.alone else space.pin({"engine": "wgmma_rs"})
+    for turn, row in enumerate(space.sample(np.random.default_rng(2), 3)):
+        values = route.own(space.schedule(row).as_dict())
+        kernel = lower_all(form, values, HARDWARE, "wgmma_rs", USUAL)
+        given = {spec.name: inputs[spec.name].reshape(spec.shape) for spec in form.inputs}
+        found = problems(form, kernel, given, wanted, (0, 6, 15)[turn])
         assert not found, space.schedule(row).to_json()
 
 

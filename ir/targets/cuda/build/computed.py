@@ -17,7 +17,7 @@ from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry
 from ir.program import Program
 from ir.stages import is_reduction
-from ir.targets.cuda.build.products import Product, copy_problem, loads_of, volume
+from ir.targets.cuda.build.products import Product, copy_problem, loads_of, lookup_problem, volume
 from ir.targets.cuda.layouts.access import load_access
 from ir.targets.cuda.layouts.operands import Joined, joined
 
@@ -42,8 +42,9 @@ def register_problem(program: Program, product: Product, position: int) -> str:
     for here in _below(program, position):
         one = program.nodes[here]
         if isinstance(one.op, Load):
-            if one.args:
-                return f"{one.op.tensor} is indexed by another tensor"
+            problem = lookup_problem(program, here, one.op)
+            if problem:
+                return f"{one.op.tensor}: {problem}"
         elif not isinstance(one.op, Map | Cast | Constant | Iota) and not is_reduction(one):
             return f"{one.op.name} is not computed point by point"
     return ""

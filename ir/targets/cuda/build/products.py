@@ -136,7 +136,7 @@ def copy_problem(
         return f"it has {len(dimensions)} dimensions; a tensor map has up to {MAP_RANK}"
     if op.fill not in (None, 0.0):
         return f"it reads {op.fill} outside; TMA fills with zero"
-    problem = _lookup_problem(program, position, op)
+    problem = lookup_problem(program, position, op)
     if problem:
         return problem
     axes = [axis for index, _ in dimensions for axis, _ in index.terms]
@@ -198,7 +198,7 @@ def _widens(source: str, dtype: str) -> bool:
     return low <= least and most <= high
 
 
-def _lookup_problem(program: Program, position: int, op: Load) -> str:
+def lookup_problem(program: Program, position: int, op: Load) -> str:
     """Why TMA cannot copy tiles at indices that another tensor holds; empty if it can.
 
     It can where a tile has one of these: they vary along batches of the products that it feeds, or
@@ -216,11 +216,17 @@ def _lookup_problem(program: Program, position: int, op: Load) -> str:
         for number, node in enumerate(program.nodes)
         if is_reduction(node) and (product := product_of(program, number))
     ]
-    products = [product for product in every if position in (product.a, product.b)]
+    products = [product for product in every if _feeds(program, position, product)]
     walks = [_walk_of(program, product, every) for product in products]
     if not products or not all(_is_one_point(program, position, axes, *walk) for walk in walks):
         return f"it is indexed by another tensor along {', '.join(sorted(axes))}"
     return ""
+
+
+def _feeds(program: Program, position: int, product: Product) -> bool:
+    """Whether an operand of a product is a load, or made of it point by point."""
+    made = program.behind((product.a, product.b), lambda here: is_reduction(program.nodes[here]))
+    return position in made
 
 
 def _walk_of(
