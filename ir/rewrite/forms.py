@@ -176,14 +176,15 @@ class _Search:
         near = sorted(known, key=lambda form: work_of(form.program, hoped).seconds)[:NARROWED]
         some = {form.key: form for form in (*best, *near)}
         for form in (*some.values(), *self._best_of_families([*some.values()])):
-            found = narrowing.narrowed(form.program)
-            if found is None or found.bytes > 2 * self.rates.room:  # written once, read once
-                continue
-            key, work = canonical(found.program), work_of(found.program, self.rates)
-            work = Work(work.seconds + found.bytes / self.rates.bytes, work.operands)
-            steps = (*form.steps, Step(narrowing.NAME, found.node))
-            new = Form(found.program, key, work, steps, form.cancels, form.judged)
-            self.known.setdefault(key, new)
+            for apart in (False, True):
+                found = narrowing.narrowed(form.program, apart)
+                if found is None or found.bytes > 2 * self.rates.room:  # written once, read once
+                    continue
+                key, work = canonical(found.program), work_of(found.program, self.rates)
+                work = Work(work.seconds + found.bytes / self.rates.bytes, work.operands)
+                steps = (*form.steps, Step(narrowing.NAME, found.node))
+                new = Form(found.program, key, work, steps, form.cancels, form.judged)
+                self.known.setdefault(key, new)
 
     def _hoped(self) -> Rates:
         """The rates of a machine that has products of wide numbers in parts."""

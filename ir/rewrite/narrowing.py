@@ -6,6 +6,9 @@ bit are left out. Parts lie along an axis of their own, over which the products 
 A factor that has 8 bits to begin with is one part: that of signs, of small whole numbers, of what
 was widened (Henry, Tang and Heinecke, 2019, for bf16; Ootomo and Yokota, 2022, for the errors).
 
+Parts of what is made of sums (the weights of attention) are products of their own beside each other
+instead: the kernel that has such a factor in registers multiplies one part after the other.
+
 Factors are taken to be finite, as values behind masks are.
 """
 
@@ -74,11 +77,12 @@ class Narrowed:
     bytes: int
 
 
-def narrowed(program: Program) -> Narrowed | None:
+def narrowed(program: Program, apart: bool = False) -> Narrowed | None:
     """The program with its wide products of matrices as products of narrow parts; None if it has
-    none."""
+    none. `apart`: those of a factor that is made of sums are products of their own."""
     splits = {s.position: s for n in range(len(program.nodes)) for s in _split(program, n)}
-    if not splits:
+    chained = {p for p, split in splits.items() if apart and _is_chained(program, split)}
+    if not splits or (apart and not chained):
         return None
     names, taken = dict[int, str](), set(program.axes)
     for count in sorted({len(split.pairs) for split in splits.values()} - {1}):
@@ -90,13 +94,15 @@ def narrowed(program: Program) -> Narrowed | None:
     for position, node in enumerate(program.nodes):
         if position in splits:
             args = [made[factor] for factor in _factors(program, splits[position])]
-            made.append(_product(graph, program, splits[position], args, names))
+            product = _products if position in chained else _product
+            made.append(product(graph, program, splits[position], args, names))
         else:
             args = [made[arg] for arg in node.args]
             made.append(copy_node(graph, program, position, args))
     parts = {
         (arg, len(split.pairs) if count > 1 else 1)
         for position, split in splits.items()
+        if position not in chained
         for arg, count in zip(program.nodes[position].args, split.counts, strict=True)
     }
     points = sum(volume(program.scope, program.nodes[arg].axes) * count for arg, count in parts)
@@ -321,6 +327,38 @@ def _product(
     ]
     axes = tuple(Axis(name, graph.extents[name]) for name in over)
     return contract(factors[0], factors[1], axes, node.dtype)
+
+
+def _is_chained(program: Program, split: _Split) -> bool:
+    """Whether the one factor of several parts is made of products."""
+    if min(split.counts) > 1:
+        return False
+    wide = program.nodes[split.position].args[split.counts.index(max(split.counts))]
+    behind = program.behind([wide], lambda p: isinstance(program.nodes[p].op, Contract))
+    return any(isinstance(program.nodes[p].op, Contract) for p in behind)
+
+
+def _products(
+    graph: Graph, program: Program, split: _Split, args: Sequence[Tile], names: dict[int, str]
+) -> Tile:
+    """The product as the sum of those of each part, the least first."""
+    node = program.nodes[split.position]
+    assert isinstance(node.op, Contract)
+    axes = tuple(Axis(name, graph.extents[name]) for name in node.op.over)
+    left, right = (_cut(arg, count) for arg, count in zip(args, split.counts, strict=True))
+    first, *others = (contract(left[i], right[j], axes, node.dtype) for i, j in split.pairs)
+    for other in others:
+        first = first + other
+    return first
+
+
+def _cut(tile: Tile, count: int) -> list[Tile]:
+    """The parts of a factor whose products are all of those that there are: bits as they are."""
+    found, rest = [], cast(tile, WIDE)
+    for _ in range(1, count):
+        found.append(bitcast(bitcast(rest, "i32") & -0x10000, WIDE))
+        rest = rest - found[-1]
+    return [cast(part, PART) for part in (*found, rest)] if count > 1 else [cast(tile, PART)]
 
 
 def _factor(tile: Tile, count: int, places: Sequence[int], parts: Axis | None) -> Tile:

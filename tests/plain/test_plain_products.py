@@ -71,9 +71,26 @@ def test_a_point_alone_has_no_columns() -> None:
 
 def test_types_are_those_of_both_factors() -> None:
     assert {one[2] for one in found(corrected("f16", "f16"))} == {"f16"}
-    assert {one[2] for one in found(corrected("e4m3", "f16"))} <= {"f16"}
-    assert len(found(corrected("bf16", "f16"))) == 1  # that of the state's correction alone
-    assert not found(corrected("f32", "f32"))
+    assert {one[2] for one in found(corrected("e4m3", "f16"))} <= {"f16", "bf16"}  # or parts
+    assert {one[2] for one in found(corrected("bf16", "f16"))} == {"bf16"}  # one has parts
+    assert {one[2] for one in found(corrected("f32", "f32"))} == {"bf16"}
+
+
+def test_wide_factors_have_parts() -> None:
+    """Of which as many are multiplied as change the last bit; long sums would lose more."""
+    wide, mixed, narrow = (
+        products_of(kernel, next(s for s in spreads(kernel) if products_of(kernel, s)))
+        for kernel in map(
+            beside, (corrected("f32", "f32"), corrected("bf16", "f32"), corrected("bf16", "bf16"))
+        )
+    )
+    assert wide is not None
+    assert mixed is not None
+    assert narrow is not None
+    assert (wide.products[0].parts, len(wide.products[0].pairs)) == ((3, 3), 6)
+    assert sorted(mixed.products[0].parts) == [1, 3]
+    assert mixed.products[0].pairs[-1] == (0, 0)  # the largest last
+    assert narrow.products[0].pairs == ((0, 0),)
 
 
 def test_a_choice_of_exact_values_is_exact() -> None:

@@ -14,6 +14,7 @@ from ir.ops.base import Op
 from ir.ops.load import Index, Load
 from ir.program import Program
 from ir.stages import is_reduction, reduced_axes
+from ir.targets.cuda.build.added import whole_of
 from ir.targets.cuda.build.begins import Begin, begin_of
 from ir.targets.cuda.build.computed import (
     Walk,
@@ -79,6 +80,20 @@ class Roles:
     def products(self) -> tuple[Product, ...]:
         """All of them, those first that a tile begins with."""
         return (*(begin.product for begin in self.begins), *self.inner, *self.outer)
+
+    @cached_property
+    def added(self) -> int | None:
+        """The value that the outer products of a chain are added up to in the registers of one."""
+        if not self.inner or self.computed or self.around or self.begins:
+            return None
+        return whole_of(self.program, tuple(product.position for product in self.outer))
+
+    @property
+    def sums(self) -> tuple[int, ...]:
+        """The values that tiles of sums are of: each outer product's, or what they are added to."""
+        if self.added is not None:
+            return (self.added,)
+        return tuple(product.position for product in self.outer)
 
     @cached_property
     def dtype(self) -> str:

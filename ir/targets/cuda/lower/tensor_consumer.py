@@ -46,7 +46,7 @@ from ir.targets.cuda.bodies.tensor_order import MOVED
 from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.build.tensor_kernel import BEGUN, KEEP, LOADED, NEXT, TMA
 from ir.targets.cuda.grid.tensor_exchange import Exchange
-from ir.targets.cuda.layouts.frame import GROUP, Digit
+from ir.targets.cuda.layouts.frame import GROUP
 from ir.targets.cuda.lower.tensor_evaluate import shifted
 from ir.targets.cuda.lower.tensor_folding import Folding, block_text
 from ir.targets.cuda.lower.tensor_fragments import Fragments
@@ -59,7 +59,7 @@ from ir.targets.cuda.text.bounds import free_blocks
 from ir.targets.cuda.text.conditions import when_text
 from ir.targets.cuda.text.loops import TileBody
 from ir.targets.cuda.text.printer import Printer
-from ir.targets.cuda.text.registers import Fragment, Point
+from ir.targets.cuda.text.registers import Fragment, Point, linear
 from ir.targets.cuda.text.writer import Writer
 
 if TYPE_CHECKING:
@@ -264,8 +264,11 @@ class ConsumerPrinter(Printer):
         if position not in self.products:
             self.states[position] = self.body.open(position)
             return
-        if self.fragments is not None and position == self.plan.roles.outer[0].position:
+        if self.fragments is not None and position == self._first:
             self.fragments.open(self.e.origins)
+        if self._is_another(position):
+            self.states[position] = self.sums[position] = self.sums[self._first]
+            return
         state = self.e.accumulator(self.products[position])
         if not self.plan.roles.begins and self.starts_at_zero(position):
             self.e.fill(state, self.e.identity(position))
@@ -280,7 +283,7 @@ class ConsumerPrinter(Printer):
         one = self.plan.roles.handed
         if one is not None:
             scale(self.e, one, self.sums[one.product])
-        elif self.body.later != "false":
+        elif self.body.later != "false" and not self._is_another(part.node):
             self.body.rescale(part.node, self.states[part.node], part.by == MOVED)
 
     def _finish(self, part: Part) -> None:
@@ -288,9 +291,21 @@ class ConsumerPrinter(Printer):
         if position not in self.products:
             self.body.close(position, state)
             return
+        if self._is_another(position):
+            return
         self.e.hold(state)
         whole = next((begin.whole for begin in self.plan.roles.begins), position)
-        self.e.values[whole] = state
+        added = self.plan.roles.added
+        self.e.values[whole if added is None else added] = state
+
+    @property
+    def _first(self) -> int:
+        return self.plan.roles.outer[0].position
+
+    def _is_another(self, position: int) -> bool:
+        """Whether a product's sum is in the registers of the first one."""
+        added = self.plan.roles.added is not None and position in self.products
+        return added and position != self._first
 
     def _store(self, part: Part) -> None:
         self.stores.store(part.node, part.by == TMA)
@@ -342,9 +357,10 @@ class ConsumerPrinter(Printer):
         return {"true": "1", "false": "0"}.get(self.body.later, self.body.later)
 
     def starts_at_zero(self, position: int) -> bool:
-        """Whether the sum is cleared first: it is corrected on its way, or may have no terms."""
-        carried = isinstance(self.nodes[position].op, Carry)
-        return carried or any(is_narrowed(self.plan.program, axis) for axis in self.lowering.looped)
+        """Whether the sum is cleared first: it is corrected on its way, of several, or of none."""
+        several = self.plan.roles.added is not None
+        several = several or isinstance(self.nodes[position].op, Carry)
+        return several or any(is_narrowed(self.plan.program, axis) for axis in self.lowering.looped)
 
     def show(self, position: int) -> None:
         """What tensor cores wrote may be read from here on."""
@@ -405,7 +421,7 @@ class ConsumerPrinter(Printer):
                 own = {digit: str(number // digit.stride % digit.size) for digit in inside}
                 inner = Point({**point.digits, **own})
                 values.append(self._within(e.scalar(root, inner, {}), dtype, inner))
-            index = _linear(rest, point.digits)
+            index = linear(rest, point.digits)
             where = f"[({index}) / {steps * 4}][({index}) / 4 % {steps}][({index}) % 4]"
             self.w.line(f"{name}{where} = {scalars.pack_word(values, dtype)};")
 
@@ -444,10 +460,9 @@ class ConsumerPrinter(Printer):
 
     @contextmanager
     def _whole_sums(self) -> Iterator[None]:
-        outer = self.plan.roles.outer
         sums = [
-            (self.e.values[one.position], scalars.register_type(self.nodes[one.position].dtype))
-            for one in outer
+            (self.e.values[one], scalars.register_type(self.nodes[one].dtype))
+            for one in self.plan.roles.sums
         ]
         if self.plan.exchanges:
             Exchange(self.plan).whole(self.w, sums, self.e.team.sync)
@@ -466,10 +481,8 @@ class ConsumerPrinter(Printer):
         e.origins[axis] = origin
         e.frame, e.tiles = plan.own_frame, {**plan.tiles, axis: own}
         e.values = {
-            product.position: replace(
-                one, digits=e.own(self.nodes[product.position].axes), row=own // 2
-            )
-            for product, one in zip(plan.roles.outer, sums, strict=True)
+            position: replace(one, digits=e.own(self.nodes[position].axes), row=own // 2)
+            for position, one in zip(plan.roles.sums, sums, strict=True)
         }
 
     _parts: Mapping[str, Callable[[ConsumerPrinter, Part], None]] = {
@@ -483,12 +496,3 @@ def _folded(function: str, texts: Sequence[str]) -> str:
     for text in texts[1:]:
         found = f"{function}({found}, {text})"
     return found
-
-
-def _linear(digits: Sequence[Digit], values: Mapping[Digit, str]) -> str:
-    """The mixed-radix number of the digits."""
-    parts, weight = [], 1
-    for digit in digits:
-        parts.append(f"{values[digit]} * {weight}" if weight > 1 else values[digit])
-        weight *= digit.size
-    return " + ".join(parts) or "0"

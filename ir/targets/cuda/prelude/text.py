@@ -23,7 +23,8 @@ def sections() -> dict[str, str]:
 
 
 def wrapper_names(text: str) -> tuple[str, ...]:
-    """Wrappers that `text` calls, and what those call, in the prelude's order."""
+    """Wrappers that `text` calls, and what those call, in the prelude's order; generated ones are
+    last, but for those that others call."""
     known, wanted = sections(), set[str]()
     pending = list(dict.fromkeys(_NAME.findall(text)))
     while pending:
@@ -35,7 +36,9 @@ def wrapper_names(text: str) -> tuple[str, ...]:
             wanted.add(name)
             pending.extend(called)
     fixed = [name for name in known if name in wanted]
-    return tuple(fixed + sorted(wanted - set(fixed)))
+    others = wanted - set(fixed)
+    ahead = others & {one for name in fixed for one in _called(name) or ()}
+    return (*sorted(ahead), *fixed, *sorted(others - ahead))
 
 
 @lru_cache(maxsize=4096)

@@ -320,15 +320,12 @@ TW_INLINE u32 tw_word(i32 value) { return (u32)value; }
 //@ tw_float
 TW_INLINE f32 tw_float(u32 bits) { return __int_as_float((i32)bits); }
 //@ tw_split_bf16
-// Two numbers as sums of three of 8 bits each, exactly: what is cut off goes to the next part.
+// Two numbers as sums of three of 8 bits each: what one is off by goes to the next.
 TW_INLINE void tw_split_bf16(f32 a, f32 b, u32& first, u32& second, u32& third) {
-  const u32 high = 0xffff0000u;
-  first = tw_bits(a) >> 16 | (tw_bits(b) & high);
-  const f32 a_left = a - tw_float(tw_bits(a) & high), b_left = b - tw_float(tw_bits(b) & high);
-  second = tw_bits(a_left) >> 16 | (tw_bits(b_left) & high);
-  const f32 a_last = a_left - tw_float(tw_bits(a_left) & high);
-  const f32 b_last = b_left - tw_float(tw_bits(b_left) & high);
-  third = tw_bits(a_last) >> 16 | (tw_bits(b_last) & high);
+  first = tw_pack_bf16(a, b);
+  const f32 a_left = a - tw_float(first << 16), b_left = b - tw_float(first & 0xffff0000u);
+  second = tw_pack_bf16(a_left, b_left);
+  third = tw_pack_bf16(a_left - tw_float(second << 16), b_left - tw_float(second & 0xffff0000u));
 }
 //@ tw_log
 // Within two units in the last place, those of numbers near 1 as well, and no more than 0 of what is

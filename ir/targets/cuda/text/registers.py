@@ -298,6 +298,15 @@ def digits_of(variable: str, digits: Sequence[Digit]) -> dict[Digit, str]:
     return found
 
 
+def linear(digits: Sequence[Digit], values: Mapping[Digit, str]) -> str:
+    """The mixed-radix number of digits that have these values."""
+    parts, weight = [], 1
+    for digit in digits:
+        parts.append(f"{values[digit]} * {weight}" if weight > 1 else values[digit])
+        weight *= digit.size
+    return " + ".join(parts) or "0"
+
+
 def number_of(digits: Sequence[Digit], point: Point) -> str:
     """The mixed-radix number of the digits; the loop variable itself where they are all its."""
     parts, weight = [], 1

@@ -1,0 +1,87 @@
+"""Products of a chain that are added up have the registers of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ir import Graph, Tile, cast, contract, exp, reduce
+from ir.inputs import random_inputs
+from ir.program import Program
+from ir.targets.cuda.build.added import whole_of
+from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.space.engines import residence_space, routes_of
+from ir.targets.cuda.space.residences import USUAL
+from ir.targets.cuda.space.tensor import TensorKernel
+from tests.emulator.emulate import compiler
+from tests.judging import bounds_of
+from tests.targets.cuda_cases import BACKEND, HARDWARE
+from tests.targets.test_cuda_emulated import problems
+
+Total = Callable[[list[Tile]], Tile]
+TOTALS: dict[str, Total] = {
+    "three": lambda one: one[0] + one[1] + one[2],
+    "a tree": lambda one: (one[0] + one[1]) + (one[2] + one[3]),
+    "scaled": lambda one: (one[0] + one[1]) * 0.5,
+}
+OTHERS: dict[str, Total] = {
+    "a difference": lambda one: one[0] - one[1],
+    "each by itself": lambda one: one[0] + one[1] * 0.5,
+    "one twice": lambda one: (one[0] + one[1]) * one[0],
+}
+
+
+def chain(total: Total, online: bool = False) -> Program:
+    """Sums of products of what is made of the same scores."""
+    g = Graph("chain")
+    i, j, d, e = g.axes(i=48, j=80, d=32, e=24)
+    q, k = g.input("Q", (i, d), "bf16"), g.input("K", (j, d), "bf16")
+    v, w = g.input("V", (j, e), "bf16"), g.input("W", (j, e), "bf16")
+    scores = contract(q, k, over=d) * 0.1
+    if online:
+        scores = exp(scores - reduce("max", scores, over=j))
+    products = [
+        contract(cast(scores * (1.0 + n), "bf16"), w if n == 2 else v, over=j) for n in range(4)
+    ]
+    g.output("O", total(products), "f32")
+    return g.program()
+
+
+def outer(program: Program) -> tuple[TensorKernel, Program]:
+    (kernel,) = kernels_of(program, HARDWARE, "wgmma")
+    assert isinstance(kernel, TensorKernel)
+    return kernel, kernel.program
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("online", [False, True])
+@pytest.mark.parametrize("name", TOTALS)
+@pytest.mark.alike(2)
+def test_sums_of_several_products_are_one(name: str, online: bool) -> None:
+    program = chain(TOTALS[name], online)
+    kernel, own = outer(program)
+    positions = tuple(product.position for product in kernel.roles.outer)
+    assert len(positions) > 1
+    assert whole_of(own, positions) is not None
+    assert kernel.roles.sums == (kernel.roles.added,)
+    inputs = random_inputs(program, np.random.default_rng(0))
+    wanted = bounds_of(program, inputs)
+    (route,) = [r for r in routes_of(program, HARDWARE) if r.engine == "wgmma"]
+    space = residence_space(program, HARDWARE, None, USUAL)
+    space = space if route.alone else space.pin({"engine": "wgmma"})
+    for turn, row in enumerate(space.sample(np.random.default_rng(1), 3)):
+        schedule = space.schedule(row)
+        made = BACKEND.lower(program, schedule, HARDWARE)
+        assert made.text("cuda").count("f32 acc_") == 2  # of scores, and of all the others
+        found = problems(program, made, inputs, wanted, (0, 6, 15)[turn])
+        assert not found, schedule.to_json()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_more_than_a_sum_has_registers_of_its_own(name: str) -> None:
+    program = chain(OTHERS[name])
+    kernel, _ = outer(program)
+    assert kernel.roles.added is None
+    assert len(kernel.roles.sums) == len(kernel.roles.outer)
