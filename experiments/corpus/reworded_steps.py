@@ -137,6 +137,23 @@ def unrounded_attention(g: Graph, b: int, h: int, t: int, d: int) -> None:
 
 
 @operator
+def differential_attention(g: Graph, b: int, h: int, t: int, d: int) -> None:
+    """What one softmax has more than a part of another, both of halves of the same rows."""
+    B, H, I, J, D, E = g.axes(b=b, h=h, i=t, j=t, d=d, e=2 * d)  # noqa: E741
+    q, k = (g.tensor(name, (b, h, t, 2 * d), "bf16") for name in "QK")
+    part = g.input("part", (H,), "f32", uniform(0, 0.5))
+
+    def weights(first: int) -> Tile:
+        scores = contract(q[B, H, I, D + first], k[B, H, J, D + first], over=D) / math.sqrt(d)
+        scores = where(g.iota(J) <= g.iota(I), scores, -math.inf)
+        found = exp(scores - reduce("max", scores, over=J))
+        return found / reduce("sum", found, over=J)
+
+    v, both = g.input("V", (B, H, J, E), "bf16"), weights(0) - part * weights(d)
+    g.output("O", contract(cast(both, "bf16"), v, over=J), "bf16", (B, H, I, E))
+
+
+@operator
 def chosen_experts(g: Graph, blocks: int, rows: int, experts: int, n: int, k: int) -> None:
     """Blocks of rows times the int4 weights of the expert that each is sent to."""
     P, R, N, K = g.axes(p=blocks, r=rows, n=n, k=k)
@@ -180,6 +197,10 @@ EXTENTS: dict[str, dict[str, dict[str, object]]] = {
         "small": {"b": 1, "h": 2, "t": 64, "d": 16},
         "full": {"b": 4, "h": 16, "t": 4096, "d": 128},
         "narrow": {"b": 4, "h": 16, "t": 4096, "d": 64},
+    },
+    "differential_attention": {
+        "small": {"b": 1, "h": 2, "t": 64, "d": 16},
+        "full": {"b": 4, "h": 16, "t": 4096, "d": 64},
     },
     "chosen_experts": {
         "small": {"blocks": 3, "rows": 16, "experts": 2, "n": 64, "k": 64},

@@ -69,6 +69,8 @@ class Dependence(Protocol):
 
     def folds(self, position: int, axis: str, kind: str) -> bool: ...
 
+    def multiplied(self, position: int) -> bool: ...
+
 
 class Rules:
     """The structural rules for one axis."""
@@ -318,7 +320,8 @@ class Rules:
         return found
 
     def _cast_terms(self, position: int, node: Node) -> tuple[Term, ...]:
-        """The terms of what is cast: one keeps the rounding, a sum of them is not rounded."""
+        """The terms of what is cast: one keeps the rounding, a sum of them is not rounded, so that
+        it is no operand of a product of matrices of such numbers any more."""
         source = self.nodes[node.args[0]].dtype
         if not holds(node.dtype, source) and not keeps_range(node.dtype, source):
             raise NotDerivable(
@@ -326,6 +329,10 @@ class Rules:
             )
         inner = self.terms(node.args[0])
         if len(inner) > 1:
+            if self.program.multiplied(position):
+                raise NotDerivable(
+                    f"node {position} rounds to {node.dtype} a sum whose terms move by themselves"
+                )
             return inner
         return (self._rounded(inner[0], node.dtype),)
 
@@ -387,10 +394,15 @@ class Rules:
         return tuple(found)
 
     def _rounded(self, term: Term, dtype: str) -> Term:
-        """A term under a cast: a single factor keeps it, a product is not rounded."""
-        if len(term.scaling) != 1 or term.affine or term.scaling[0].inverse:
+        """A term under a cast: a single factor keeps it, beside numbers that go behind the sum; a
+        product is not rounded."""
+        fixed = [one for one in term.scaling if self.fixed(one.node) and not one.cast]
+        rest = [one for one in term.scaling if one not in fixed]
+        if len(rest) != 1 or term.affine or rest[0].inverse:
             return term
-        return replace(term, scaling=(replace(term.scaling[0], cast=dtype),))
+        behind = tuple(("div" if one.inverse else "mul", one.node) for one in fixed)
+        own = replace(rest[0], cast=dtype)
+        return replace(term, scaling=(own,), hoisted=(*term.hoisted, *behind))
 
     def check_size(self, term: Term) -> None:
         """A term of many affine factors needs a state for every choice among their changes."""

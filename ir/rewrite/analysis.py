@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ir.dtypes import is_float
+from ir.dtypes import compute_dtype, is_float
 from ir.ops.map import Map
 from ir.ops.reduce import Carry, Contract, Now, Reduce
 from ir.program import Node, Program
@@ -78,6 +78,16 @@ class Analysis:
         """Whether a node is the reduction of that kind over what is walked."""
         op = self.nodes[position].op
         return isinstance(op, Reduce) and op.kind == kind and {*op.over} == {*self.over(axis)}
+
+    def multiplied(self, position: int) -> bool:
+        """Whether a value of a narrow type is an operand of a contraction of such numbers."""
+        dtype = self.nodes[position].dtype
+        users = (self.nodes[user] for user in self.program.users(position))
+        alike = (
+            isinstance(node.op, Contract) and all(self.nodes[a].dtype == dtype for a in node.args)
+            for node in users
+        )  # fmt: skip
+        return compute_dtype(dtype) != dtype and any(alike)
 
     def _derive(self, position: int, axis: str, needed: frozenset[int]) -> tuple[Term, ...]:
         node = self.nodes[position]

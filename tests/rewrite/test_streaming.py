@@ -163,3 +163,46 @@ def test_masks_become_conditions() -> None:
         Condition((("sk", 1), ("sq", -1)), 3),
     }
     assert live_range(load_operator("softmax").build(m=3, n=4), "n") == ()
+
+
+def differential(how: str) -> Program:
+    """Two softmaxes, one of which is taken off the other, times values of bf16."""
+    g = Graph("differential")
+    i, j, d, e = g.axes(i=5, j=17, d=4, e=3)
+    part = g.input("part", (), "f32")
+    v = g.input("V", (j, e), "bf16")
+
+    def weights(name: str) -> Tile:
+        q, k = g.input(f"Q{name}", (i, d), "bf16"), g.input(f"K{name}", (j, d), "bf16")
+        scores = contract(q, k, over=d)
+        found = exp(scores - reduce("max", scores, over=j))
+        return found / reduce("sum", found, over=j)
+
+    one, other = weights("1"), part * weights("2")
+    if how == "each":
+        found = contract(cast(one, "bf16"), v, over=j) - contract(cast(other, "bf16"), v, over=j)
+    else:
+        found = contract(cast(one - other, "bf16"), v, over=j)
+    g.output("O", found, "f32")
+    return g.program()
+
+
+def test_a_rounded_sum_that_is_multiplied_is_a_pass_of_its_own() -> None:
+    """Its terms by themselves would be products of wider numbers."""
+    program = differential("together")
+    refused = why_not(program)
+    assert len(refused) == 1
+    assert "rounds to bf16 a sum" in next(iter(refused.values()))
+    products = [n for n in stream(program).nodes if n.op.name == "contract" and n.axes[-1] == "e"]
+    assert len(products) == 1
+
+
+def test_a_number_goes_behind_a_rounded_sum() -> None:
+    program = differential("each")
+    assert not why_not(program)
+    nodes = stream(program).nodes
+    sums = [node for node in nodes if node.op.name == "carry" and "e" in node.axes]
+    assert len(sums) == 2
+    for node in sums:
+        left, right = (nodes[arg] for arg in nodes[node.args[0]].args)
+        assert {left.dtype, right.dtype} == {"bf16"}  # as tensor cores take them
