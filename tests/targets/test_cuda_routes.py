@@ -84,5 +84,5 @@ def test_cards_have_rates_of_their_own() -> None:
         card = BACKEND.machine(name)
         assert isinstance(card, Hardware)
         offered = BACKEND.forms(PROGRAMS["grouped"], card).offered
-        assert any(form.name.startswith("regroup") for form in offered)
+        assert any(step.rule == "regroup" for form in offered for step in form.steps)
     assert get_backend("cuda").name == BACKEND.name
