@@ -330,47 +330,47 @@ def _product(
 
 
 def _is_chained(program: Program, split: _Split) -> bool:
-    """Whether the one factor of several parts is made of products."""
-    if min(split.counts) > 1:
-        return False
-    wide = program.nodes[split.position].args[split.counts.index(max(split.counts))]
-    behind = program.behind([wide], lambda p: isinstance(program.nodes[p].op, Contract))
+    """Whether a factor of several parts is made of products."""
+    wide = [
+        arg for arg, count in zip(program.nodes[split.position].args, split.counts, strict=True)
+        if count > 1
+    ]  # fmt: skip
+    behind = program.behind(wide, lambda p: isinstance(program.nodes[p].op, Contract))
     return any(isinstance(program.nodes[p].op, Contract) for p in behind)
 
 
 def _products(
     graph: Graph, program: Program, split: _Split, args: Sequence[Tile], names: dict[int, str]
 ) -> Tile:
-    """The product as the sum of those of each part, the least first."""
+    """The product as the sum of those of pairs of parts, the least first."""
     node = program.nodes[split.position]
     assert isinstance(node.op, Contract)
     axes = tuple(Axis(name, graph.extents[name]) for name in node.op.over)
-    left, right = (_cut(arg, count) for arg, count in zip(args, split.counts, strict=True))
+    exact = min(split.counts) == 1  # all pairs are multiplied
+    left, right = (_parts(arg, count, exact) for arg, count in zip(args, split.counts, strict=True))
     first, *others = (contract(left[i], right[j], axes, node.dtype) for i, j in split.pairs)
     for other in others:
         first = first + other
     return first
 
 
-def _cut(tile: Tile, count: int) -> list[Tile]:
-    """The parts of a factor whose products are all of those that there are: bits as they are."""
+def _parts(tile: Tile, count: int, cut: bool) -> list[Tile]:
+    """The parts of a factor: the nearest numbers, or (`cut`) bits as they are."""
+    if count == 1:
+        return [cast(tile, PART)]
     found, rest = [], cast(tile, WIDE)
     for _ in range(1, count):
-        found.append(bitcast(bitcast(rest, "i32") & -0x10000, WIDE))
-        rest = rest - found[-1]
-    return [cast(part, PART) for part in (*found, rest)] if count > 1 else [cast(tile, PART)]
+        last = bitcast(bitcast(rest, "i32") & -0x10000, WIDE) if cut else _rounded(rest)
+        rest = rest - last if cut else where(apply("abs", last) <= LARGEST, rest - last, 0.0)
+        found.append(last)
+    return [cast(part, PART) for part in (*found, rest)]
 
 
 def _factor(tile: Tile, count: int, places: Sequence[int], parts: Axis | None) -> Tile:
     """The parts of a factor, along the axis of parts where they differ."""
+    found = _parts(tile, count, cut=False)
     if count == 1:
-        return cast(tile, PART)
-    found, rest = [], cast(tile, WIDE)
-    for _ in range(1, count):
-        last = _rounded(rest)
-        rest = where(apply("abs", last) <= LARGEST, rest - last, 0.0)
-        found.append(last)
-    found = [cast(part, PART) for part in (*found, rest)]
+        return found[0]
     assert parts is not None
     chosen = found[places[-1]]
     here = tile.graph.iota(parts)

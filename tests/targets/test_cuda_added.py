@@ -10,6 +10,7 @@ import pytest
 from ir import Graph, Tile, cast, contract, exp, reduce
 from ir.inputs import random_inputs
 from ir.program import Program
+from ir.rewrite.narrowing import narrowed
 from ir.targets.cuda.build.added import whole_of
 from ir.targets.cuda.build.kernels import kernels_of
 from ir.targets.cuda.space.engines import residence_space, routes_of
@@ -18,6 +19,7 @@ from ir.targets.cuda.space.tensor import TensorKernel
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
+from tests.targets.formed import form_problems
 from tests.targets.test_cuda_emulated import problems
 
 Total = Callable[[list[Tile]], Tile]
@@ -77,6 +79,26 @@ def test_sums_of_several_products_are_one(name: str, online: bool) -> None:
         assert made.text("cuda").count("f32 acc_") == 2  # of scores, and of all the others
         found = problems(program, made, inputs, wanted, (0, 6, 15)[turn])
         assert not found, schedule.to_json()
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
+def test_weights_that_nobody_rounds_are_parts(dtype: str) -> None:
+    """Three of them, times one, two or three of what they are multiplied with."""
+    g = Graph("unrounded")
+    i, j, d, e = g.axes(i=48, j=80, d=32, e=24)
+    q, k = g.input("Q", (i, d), dtype), g.input("K", (j, d), dtype)
+    scores = contract(q, k, over=d) * 0.1
+    weights = exp(scores - reduce("max", scores, over=j))
+    found = contract(weights, g.input("V", (j, e), dtype), over=j)
+    g.output("O", found / reduce("sum", weights, over=j), dtype)
+    program = g.program()
+    made = narrowed(program, apart=True)
+    assert made is not None
+    own = [n for n in made.program.nodes if n.op.name == "contract" and n.axes == ("i", "e")]
+    assert len(own) == {"bf16": 3, "f16": 5, "f32": 6}[dtype]
+    residence = USUAL if dtype == "bf16" else "operands-stored"
+    assert not form_problems(program, made.program, residence)
 
 
 @pytest.mark.parametrize("name", OTHERS)
