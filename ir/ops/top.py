@@ -87,7 +87,8 @@ class Top:
         values = env.xp.moveaxis(arg.array, place, -1)
         ordered = env.xp.take_along_axis(values, self._order(arg, env), axis=-1)
         with np.errstate(all="ignore"):
-            gaps = np.abs(ordered[..., 1:] - ordered[..., :-1]) <= 2 * most
+            apart = np.abs(ordered[..., 1:] - ordered[..., :-1])
+            gaps = (apart <= 2 * most) | (np.isnan(apart) & np.isinf(most))  # both out of range
         closed = env.xp.zeros((*gaps.shape[:-1], 1), dtype=bool)
         doubt = env.xp.concatenate([closed, gaps], axis=-1)
         doubt = doubt | env.xp.concatenate([gaps, closed], axis=-1)

@@ -34,6 +34,7 @@ from ir import (
 from ir.merges import MOST_STATES, merge_of
 from ir.oracle import answers
 from ir.roundoff import ErrorModel
+from tests.judging import bounds_of
 
 Arrays = dict[str, np.ndarray]
 EXTENTS = st.integers(1, 9)
@@ -363,3 +364,17 @@ def test_a_product_is_read_in_the_order_of_its_axes() -> None:
     inputs, found = results(g)
     keys = inputs["K"][:, 2]
     np.testing.assert_allclose(found["Y"], (keys @ keys.T)[:, ::-1])
+
+
+def test_which_of_numbers_out_of_range_is_largest_is_in_doubt() -> None:
+    """What is a number in f64 still may be infinite in f32."""
+    g = Graph("out_of_range")
+    i, r = g.axes(i=12, r=2)
+    x = g.input("X", (i,), "f32")
+    g.output("I", top(x * x * x * x, i, r)[1], "i32", (r,))
+    given = np.logspace(0, 30, 12, dtype=np.float32)  # the last ones out of range, and of f64
+    bounds = bounds_of(g.program(), {"X": given})["I"]
+    assert np.all(bounds.low < 0)
+    assert np.all(bounds.high > 11)
+    sure = bounds_of(g.program(), {"X": np.linspace(1, 2, 12, dtype=np.float32)})
+    assert sure["I"].low.round().tolist() == [11, 10]
