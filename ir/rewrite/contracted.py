@@ -192,10 +192,12 @@ def _all(program: Program, factors: Sequence[_Factor]) -> frozenset[str]:
 
 def _product(graph: Graph, made: Sequence[Tile], factors: Sequence[_Factor], dtype: str) -> Tile:
     """The product of factors in the sum's type, the first that multiplies first."""
-    numbers = [one for one in factors if not (one.divides or one.chooses)]
-    rest = [one for one in factors if one not in numbers[:1]]
-    first = cast(made[numbers[0].node], dtype) if numbers else graph.constant(1.0, dtype)
-    return _times(made, first, rest, dtype)
+    rest = list(factors)  # of which one may be there several times
+    number = next((n for n, one in enumerate(rest) if not (one.divides or one.chooses)), None)
+    if number is None:
+        return _times(made, graph.constant(1.0, dtype), rest, dtype)
+    first = rest.pop(number)
+    return _times(made, cast(made[first.node], dtype), rest, dtype)
 
 
 def _times(made: Sequence[Tile], tile: Tile, factors: Sequence[_Factor], dtype: str) -> Tile:

@@ -42,6 +42,8 @@ BODIES: dict[str, Body] = {
     "sign": lambda a, b, s, t: -(a * -(s * b)) * -s,
     "behind": lambda a, b, s, t: t * a * b / (1 + t * t),
     "made": lambda a, b, s, t: exp(a * t) * (b + s),
+    "twice": lambda a, b, s, t: a * b * a,
+    "thrice": lambda a, b, s, t: (s * a) * (b * s) / s * a * s,
     "turned": lambda a, b, s, t: where(s > 0.0, -(a * b), a * b),
     "turned back": lambda a, b, s, t: b * where(s > 0.0, a, -a),
     "masked": lambda a, b, s, t: where(s > 0.0, a * b, 0.0) * s,
