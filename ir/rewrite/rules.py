@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ir.dtypes import is_float
 from ir.rewrite.patterns import Axes, Match
 
 SAME = "the same roundings in another order"
@@ -116,6 +117,14 @@ def _products(match: Match) -> Mapping[str, Axes] | None:
     return {} if outer and over <= left | right and over <= match.axes("c") else None
 
 
+def _whole(match: Match) -> Mapping[str, Axes] | None:
+    """Whole numbers, of which squares are exact, and that vary along axes of their own."""
+    whole = not is_float(match.program.nodes[match.root].dtype)
+    left, right, over = match.axes("a"), match.axes("b"), set(match.over["R"])
+    outer = left - right - over and right - left - over
+    return {} if whole and outer and over <= left & right else None
+
+
 def _numbers(match: Match) -> Mapping[str, Axes] | None:
     known = match.constant("c") is not None and match.constant("d") is not None
     return {} if known and match.constant("a") is None else None
@@ -193,6 +202,12 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "from-apart", "sum[R](sub(c, mul(a, b)))", "sub(sum[R](c), sum[R](mul(a, b)))",
         _products, "the sum of A - B is that of A less that of B", REGROUPED, cancels=True,
+    ),
+    Rule(
+        "squares-apart", "sum[R](mul(sub(a, b), sub(a, b)))",
+        "sub(add(sum[R](mul(a, a)), sum[R](mul(b, b))), "
+        "add(contract[R](a, b), contract[R](a, b)))",
+        _whole, "(A - B)^2 = A^2 + B^2 - 2 A B", SAME,
     ),
     Rule(
         "one-number", "mul(mul(a, c), d)", "mul(a, mul(c, d))",

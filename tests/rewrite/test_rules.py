@@ -123,10 +123,16 @@ def sample(name: str) -> Program:
         "addends-apart": lambda: total(a * b + g.input("c", (i, j, k), "f32"), "k"),
         "less-apart": lambda: total(a * b - g.input("c", (i, j, k), "f32"), "k"),
         "from-apart": lambda: total(g.input("c", (i, j, k), "f32") - a * b, "k"),
+        "squares-apart": lambda: squared(g.input("x", (i, k), "i32") - g.input("z", (j, k), "i32")),
         "one-number": lambda: (a * 2.0) * 3.0,
     }
-    g.output("y", made[name](), "f32")
+    found = made[name]()
+    g.output("y", found, found.dtype)
     return g.program()
+
+
+def squared(tile: Tile) -> Tile:
+    return total(tile * tile, "k")
 
 
 def build_product(left: Tile, right: Tile, over: Sequence[str]) -> Tile:
