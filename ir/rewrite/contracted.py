@@ -13,13 +13,15 @@ axes are: a row of the product of matrices that many steps together are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from ir.builder import Graph, cast, where
 from ir.ops.base import volume
-from ir.ops.map import Constant, Map
+from ir.ops.load import Load
+from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Contract, Reduce
 from ir.program import Program
 from ir.rewrite.graft import copy_node, graft
@@ -32,6 +34,10 @@ WHY = "a sum of products of what varies along axes of its own is a product of ma
 ROUNDING = "products are rounded in another grouping, or not by themselves"
 OWN = 4  # points of axes of its own that each side has at least
 MOST = 8  # factors of a sum
+_FINITE = (
+    "add", "sub", "mul", "neg", "abs", "max", "min", "where", "sigmoid", "tanh", "erf", "sin",
+    "cos", "not", "and", "or", "eq", "lt", "le",
+)  # functions of what is finite that are  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,8 @@ def _sides(program: Program, position: int, steps: set[int]) -> _Sides | None:
         return _Sides(states, others, behind, negative) if apart and others and whole else None
     best: tuple[tuple[int, int], _Sides] | None = None
     for left, right in _halves(inside):
+        if any(_hides(program, *sides) for sides in ((left, right), (right, left))):
+            continue
         work = _work(program, left, right, over)
         if work is not None and (best is None or work < best[0]):
             best = work, _Sides(left, right, behind, negative)
@@ -166,6 +174,26 @@ def _halves(factors: Sequence[_Factor]) -> Iterator[tuple[tuple[_Factor, ...], .
             right = tuple(one for n, one in enumerate(factors) if n not in chosen)
             if all(any(not one.divides for one in side) for side in (left, right)):
                 yield left, right
+
+
+def _hides(program: Program, masked: Sequence[_Factor], others: Sequence[_Factor]) -> bool:
+    """Whether a mask on one side may hide what is infinite on the other: 0 times that is no 0."""
+    finite = all(not one.divides and _is_finite(program, one.node) for one in others)
+    return any(one.masks for one in masked) and not finite
+
+
+def _is_finite(program: Program, position: int) -> bool:
+    """Whether a value is made of loads, which are taken to be finite, by nothing that divides or
+    grows."""
+    node = program.nodes[position]
+    if isinstance(node.op, Load | Iota):
+        return True
+    if isinstance(node.op, Constant):
+        return math.isfinite(node.op.value)
+    if isinstance(node.op, Map):
+        known = node.op.function in _FINITE
+        return known and all(_is_finite(program, arg) for arg in node.args)
+    return isinstance(node.op, Cast) and _is_finite(program, node.args[0])
 
 
 def _work(

@@ -10,6 +10,7 @@ products of factors, by which pieces meet, have to be numbers of the type.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,14 +89,21 @@ class _States:
         memory has room for it."""
         group, nodes = self.group(before), self.program.nodes
         size = 4 * len(group) * volume(self.program.scope, nodes[before].axes)
-        if len(group) > MOST or size > len(group) * self.program.bytes:
+        if len(group) > MOST or size > self.program.bytes:
             return False
         for state in group:
             others = self._behind(self.within[self.steps[state]] - {*group})
             if {*group} & (others | self.within[nodes[state].args[0]]):
                 return False
-        alone = len(group) == 1 and self.bound(before, self.steps[before]) is not None
-        return alone or all(self.is_linear(group, self.steps[state]) for state in group)
+        if len(group) == 1 and self.bound(before, self.steps[before]) is not None:
+            return True
+        finite = all(self._begins_finite(state) for state in group)  # 0 times that is 0
+        return finite and all(self.is_linear(group, self.steps[state]) for state in group)
+
+    def _begins_finite(self, before: int) -> bool:
+        """Whether a state does not begin with an infinity."""
+        first = self.program.nodes[self.program.nodes[before].args[0]].op
+        return not isinstance(first, Constant) or math.isfinite(first.value)
 
     def places(self, before: int, step: int) -> int:
         """How often a state stands in a value that is made of it."""

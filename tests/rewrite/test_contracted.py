@@ -89,6 +89,22 @@ def test_others_stay_sums(body: Body) -> None:
     assert rewritten(summed(body)) is None
 
 
+@pytest.mark.parametrize("quotient", [False, True])
+def test_a_mask_goes_on_hiding_what_may_be_infinite(quotient: bool) -> None:
+    g = Graph("masked")
+    m, n, k = g.axes(m=32, n=8, k=16)
+    s = where(g.input("s", (k,), "f32") > 0.0, g.input("u", (k,), "f32"), 0.0)
+    x, w = g.input("X", (m, k), "f32"), g.input("W", (k, n), "f32")
+    value = x / s * w if quotient else exp(s * 1e3) * w * x
+    g.output("Y", reduce("sum", where((s > 0.0) & (x > 0.0), value, 0.0), over=k), "f32")
+    program = g.program()
+    found = rewritten(program)
+    inputs = random_inputs(program, np.random.default_rng(3))
+    inputs["s"][::2] = -1.0
+    wanted = evaluate(program, inputs)["Y"]
+    assert found is None or np.isfinite(evaluate(found[1], inputs)["Y"][np.isfinite(wanted)]).all()
+
+
 def test_factors_go_where_there_is_least_to_multiply() -> None:
     """A factor of the sum's axis alone is one of the smaller side's; another stays behind it."""
     found = rewritten(summed(lambda a, b, s, t: b * s * a * t))

@@ -172,3 +172,18 @@ def test_products_of_two_states_stay() -> None:
     g.output("L", recur(s, s * r + 1.0), "f32", (b,))
     recur(r, r * s + g.input("e", (t, b), "f32"))
     assert rewritten(g.program()) is None
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_states_that_begin_infinite_stay(both: bool) -> None:
+    """What is chosen instead of them would be 0 times an infinity."""
+    g = Graph("last_seen")
+    t, b = g.axes(t=5, b=3)
+    x, c = g.input("x", (t, b), "f32"), g.input("c", (t, b), "f32")
+    a, other = g.state(t, (b,), -np.inf), g.state(t, (b,), 0.0)
+    before = other if both else a
+    g.output("L", recur(a, where(c > 0.5, x, before)), "f32", (b,))
+    recur(other, where(c > 0.3, a, other) if both else other * c)
+    found = rewritten(g.program())
+    left = [] if found is None else [n.op.axes for n in found[1].nodes if isinstance(n.op, Before)]
+    assert found is None or len(left) == 1

@@ -101,6 +101,45 @@ def test_weights_that_nobody_rounds_are_parts(dtype: str) -> None:
     assert not form_problems(program, made.program, residence)
 
 
+def softmaxes(alike: bool, same: bool) -> Program:
+    """Two chains that are added up, the weights of each relative to its own largest score."""
+    g = Graph("softmaxes")
+    i, j, d, e = g.axes(i=48, j=80, d=32, e=24)
+    q = g.input("Q", (i, d), "bf16")
+
+    def weights(name: str) -> Tile:
+        scores = contract(q, g.input(name, (j, d), "bf16"), over=d)
+        return exp(scores - reduce("max", scores, over=j))
+
+    one = weights("K")
+    if same:
+        other = one * 2.0
+    elif alike:
+        other = weights("L")
+    else:
+        other = contract(q, g.input("L", (j, d), "bf16"), over=d)
+    products = [
+        contract(cast(tile, "bf16"), g.input(name, (j, e), "bf16"), over=j)
+        for name, tile in (("V", one), ("W", other))
+    ]
+    g.output("O", products[0] + products[1], "f32")
+    return g.program()
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize(("alike", "same"), [(True, True), (True, False), (False, False)])
+def test_sums_that_are_corrected_otherwise_are_apart(alike: bool, same: bool) -> None:
+    program = softmaxes(alike, same)
+    inputs = random_inputs(program, np.random.default_rng(0))
+    wanted = bounds_of(program, inputs)
+    for card in (HARDWARE, BACKEND.machine("rtx4090")):
+        space = BACKEND.space(program, card)
+        for row in space.seed_rows(np.random.default_rng(0))[:2]:
+            schedule = space.schedule(row)
+            kernel = BACKEND.lower(program, schedule, card)
+            assert not problems(program, kernel, inputs, wanted, 0), schedule.to_json()
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_more_than_a_sum_has_registers_of_its_own(name: str) -> None:
     program = chain(OTHERS[name])

@@ -94,6 +94,7 @@ class TensorCosts(TensorStreams):
     def __init__(self, kernel: TensorKernel) -> None:
         self.program, self.mark, self.hardware = kernel.program, kernel.mark, kernel.hardware
         self.roles, self.swapped = kernel.roles, kernel.swapped
+        self.streamed, self.computes = kernel.streamed, kernel.computes
         self.grows = growth(kernel.streamed, kernel.roles) != 0
         self.formed, self.moved, self.rate = kernel.formed, kernel.moved, kernel.rate
 

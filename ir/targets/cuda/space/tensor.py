@@ -13,6 +13,7 @@ import numpy as np
 from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
+from ir.kernel.tile_kernel import KernelError
 from ir.ops.store import Store
 from ir.program import Program
 from ir.rewrite.walking import walked
@@ -107,7 +108,7 @@ class TensorKernel(TensorStreams):
             try:
                 self.lower({one.name: one.domain[code] for one, code in pairs}, "probe")
                 return
-            except Refusal as refusal:
+            except (Refusal, KernelError) as refusal:  # no kernel's order is that of its parts
                 problem = problem or str(refusal)
         raise Refusal("probe", problem)
 
@@ -129,7 +130,7 @@ class TensorKernel(TensorStreams):
     @cached_property
     def orders(self) -> dict[str, str]:
         """Orders of the main loop, with what each does."""
-        return order_choices(find_roles(self.streamed, False, self.computes))
+        return order_choices(self.walked_roles)
 
     def tile_domain(self, axis: str) -> tuple[int, ...]:
         """How many points of an axis a tile may have."""
@@ -227,9 +228,9 @@ class TensorKernel(TensorStreams):
             found.append(order_decision(self.name(ORDER), owner, self.orders))
         if is_chained(self.roles) or self.roles.computed:
             found.append(turns_decision(self.name(TURNS), owner))
-        if corrects(find_roles(self.streamed, False, self.computes)):
+        if corrects(self.walked_roles):
             found.append(rescale_decision(self.name(RESCALE), owner))
-        if early_loads(find_roles(self.streamed, False, self.computes)):
+        if early_loads(self.walked_roles):
             found.append(loads_decision(self.name(LOADS), owner))
         beside = batches_decision(self.name(batching.NAME), owner, self.streamed, self.roles)
         found += [beside] if beside is not None else []

@@ -168,7 +168,8 @@ class TensorRules(FormedRules):
         if self.roles.inner:
             groups = self._consumers(columns, "columns")
             block = rows * self._depth(columns) // groups // GROUP
-            words = len({product.a for product in self.roles.outer}) if self.roles.added else 1
+            roles = self.walked_roles
+            words = 1 if roles.added is None else len({p.a for p in roles.outer})
             total = total + block * len(self.roles.inner) + words * block // 2 * (groups == 1)
             total = total + block // 4 * ~self._is_straight(columns)  # what two blocks need besides
         fragments = self._from_registers(columns) * self._fragment_registers(columns)
@@ -181,7 +182,7 @@ class TensorRules(FormedRules):
         fresh = rows  # what is folded before the next begins
         if self.roles.at_once:
             fresh = np.where(self._is_straight(columns), 1, 2) * ROWS
-        return (fresh * len(self.roles.sums) + rows * self._folds) * own // GROUP
+        return (fresh * len(self.walked_roles.sums) + rows * self._folds) * own // GROUP
 
     def _beside(self, columns: Columns) -> Any:
         """Registers of a thread for what one block is folded with."""

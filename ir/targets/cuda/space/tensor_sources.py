@@ -21,7 +21,7 @@ from ir.target import Hardware
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.build import late
 from ir.targets.cuda.build.computed import dimensions_of, run_axes
-from ir.targets.cuda.build.roles import Roles
+from ir.targets.cuda.build.roles import Roles, find_roles
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.plans.planning import fixed_tiles
 from ir.targets.cuda.plans.tensor_memory import ALIGN
@@ -42,6 +42,12 @@ class TensorSources:
     roles: Roles
     swapped: Roles | None
     streamed: Program
+    computes: bool
+
+    @cached_property
+    def walked_roles(self) -> Roles:
+        """The roles in the program as it is walked."""
+        return find_roles(self.streamed, False, self.computes)
 
     def name(self, stem: str) -> str:
         return f"{stem}{self.mark}"
