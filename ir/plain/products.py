@@ -3,8 +3,8 @@
 A sum over `depth` of what rows have times what columns have: some variables of the loop belong to
 the one factor, others to the other, and those of both are of products side by side. All values of
 both factors are numbers of one narrow type, in which a matrix unit multiplies exactly, or a factor
-is the sum of several such numbers, whose products below the last bit are left out (as those of
-`ir.rewrite.narrowing`; factors are taken to be finite).
+is the sum of several such numbers, whose products below the last bit are left out (factors are
+taken to be finite).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from ir.narrow_parts import LONGEST, PART, WIDEST, pairs_of
 from ir.plain.accesses import every
 from ir.plain.code import (
     GROUP,
@@ -43,9 +44,6 @@ _EXACT = {
     "e4m3": {"bf16", "f16"},
     "e5m2": {"bf16", "f16"},
 }  # in which of them values of a stored type are the same
-_WIDE, _PART = 3, "bf16"  # numbers of this type that one of f32 is the sum of
-_LAST = 2  # places, each of 8 bits, down to which products of parts count
-_LONGEST = 16384  # elements of a sum of such products, as of those in programs
 _LEAST = 16  # elements of a sum, below which it is no product
 _LEAST_POINTS = 64  # the same of a product's result
 
@@ -65,11 +63,8 @@ class Product:
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Which parts of both factors are multiplied, the least first: units drop bits of what they
-        add to a large sum."""
-        left, right = self.parts
-        found = [(i, j) for i in range(left) for j in range(right) if i + j <= _LAST]
-        return tuple(sorted(found, key=lambda pair: -sum(pair)))
+        """Which parts of both factors are multiplied."""
+        return pairs_of(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +167,10 @@ def _product(
     for kind in _UNITS:
         if all(kind in kinds for kinds in exact):
             return Product(*own, kind)
-    if loop.extent > _LONGEST:
+    if loop.extent > LONGEST:
         return None
-    counts = [1 if _PART in kinds else _WIDE for kinds in exact]
-    return Product(*own, _PART, (counts[0], counts[1]))
+    counts = [1 if PART in kinds else WIDEST for kinds in exact]
+    return Product(*own, PART, (counts[0], counts[1]))
 
 
 def _factors(s: Assign) -> tuple[Scalar, Scalar] | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ir.errors import ProgramError
+from ir.narrow_parts import PART, PRODUCTS
 from ir.program import Program
 from ir.rewrite import (
     accumulated,
@@ -188,8 +189,8 @@ class _Search:
 
     def _hoped(self) -> Rates:
         """The rates of a machine that has products of wide numbers in parts."""
-        products, parts = self.rates.products, narrowing.PRODUCTS
-        most = max(products.get(narrowing.WIDE, 0.0), products.get(narrowing.PART, 0.0) / parts)
+        products = self.rates.products
+        most = max(products.get(narrowing.WIDE, 0.0), products.get(PART, 0.0) / PRODUCTS)
         own = {**products, narrowing.WIDE: most} if most else products
         return Rates(own, self.rates.other, self.rates.bytes, self.rates.room)
 

@@ -24,6 +24,7 @@ from ir.axes import Axis
 from ir.builder import Graph, cast, contract, where
 from ir.dtypes import TOGETHER, dtype_of, holding, holds, is_float, rounded, whole_range
 from ir.functions import bitcast
+from ir.narrow_parts import LONGEST, PART, pairs_of
 from ir.ops.base import volume
 from ir.ops.map import Cast, Constant, Map
 from ir.ops.read import Read
@@ -37,13 +38,10 @@ from ir.tiles import Tile, apply
 NAME = "narrow-parts"
 WHY = "a wide factor is the sum of narrow ones, and a product of sums that of all their products"
 ROUNDING = "products of parts below the last bit are left out"
-PART, BITS = "bf16", 8  # the type of parts, and what one of them holds
+BITS = 8  # what a part holds
 WIDE = "f32"
 LARGEST = 3.3895e38  # of the parts' type
-LONGEST = 16384  # points of a sum: of longer ones tensor cores lose more than a sum in f32 does
 CHOICES = ("max", "min", "neg", "abs", "where")  # functions that give one of their numbers
-LAST = 2  # places, each of 8 bits, down to which products count
-PRODUCTS = 6  # of parts that a product of two wide numbers is
 
 NARROW = ("bf16", "f16")  # that products of unlike narrow factors are computed in
 BYTES = ("i8", "u8")  # the types of whole numbers that are multiplied into 32 bits
@@ -61,10 +59,7 @@ class _Split:
 
     @property
     def pairs(self) -> Pairs:
-        """The least first: tensor cores drop bits of what they add to a large sum."""
-        left, right = self.counts
-        found = [(i, j) for i in range(left) for j in range(right) if i + j <= LAST]
-        return tuple(sorted(found, key=lambda pair: -sum(pair)))
+        return pairs_of(self.counts)
 
 
 @dataclass(frozen=True, slots=True)

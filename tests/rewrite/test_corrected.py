@@ -11,26 +11,11 @@ from ir import Axis, Graph, Tile, cast, contract, exp, recur, sigmoid, where
 from ir.oracle import evaluate, random_inputs
 from ir.program import Program
 from ir.registry import load_operator
-from ir.rewrite.chunks import CHUNKS, chunked
+from ir.rewrite.chunks import chunked
 from ir.rewrite.forms import forms_of
 from ir.rewrite.work import Rates
 from ir.values import normal, uniform
-
-LONG = 2 * CHUNKS[0]
-
-
-def same(program: Program, count: int = 1) -> None:
-    """Every chunked form leaves what the program leaves."""
-    inputs = random_inputs(program, np.random.default_rng(0))
-    wanted = evaluate(program, inputs)
-    found = list(chunked(program))
-    assert len(found) == count
-    for _, _, form in found:
-        given = {spec.name: inputs[spec.name].reshape(spec.shape) for spec in form.inputs}
-        for name, values in evaluate(form, given).items():
-            np.testing.assert_allclose(
-                values.reshape(wanted[name].shape), wanted[name], rtol=1e-8, atol=1e-10
-            )
+from tests.rewrite.test_chunks import LONG, same
 
 
 def stepped(
@@ -147,7 +132,7 @@ STEPS = (
 def test_steps(
     step: Callable[[Graph, Tile, dict[str, Tile]], Tile], reads: str, first: bool
 ) -> None:
-    same(stepped(step, first, reads))
+    same(stepped(step, first, reads), rtol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["delta_rule", "gated_delta_net"])
@@ -211,7 +196,7 @@ def test_an_error_is_an_output_too() -> None:
     error = values - contract(keys, before, over=k)
     g.output("E", error, "f64", (t, v))
     recur(before, before + keys * error)
-    same(g.program())
+    same(g.program(), rtol=1e-8)
 
 
 def test_a_filter_that_learns_its_weights() -> None:
@@ -223,7 +208,7 @@ def test_a_filter_that_learns_its_weights() -> None:
     error = wanted - contract(x, before, over=k)
     g.output("E", error, "f64", (b, t))
     g.output("W", recur(before, before + 0.5 * error * x), "f64", (b, k))
-    same(g.program())
+    same(g.program(), rtol=1e-8)
 
 
 def test_a_delta_rule_is_offered_by_chunks() -> None:

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from explorer.recipe import recipe_of
 from ir import Graph, Program, Tile, cast, contract, exp, reduce, uniform, where
 from ir.dtypes import from_float, to_float
+from ir.narrow_parts import PART
 from ir.ops.base import Array
 from ir.ops.load import Load
 from ir.ops.reduce import Contract
 from ir.oracle import evaluate, random_inputs
 from ir.rewrite.forms import forms_of, reason_of
-from ir.rewrite.narrowing import NAME, PART, bits_of, narrowed, unwidened
+from ir.rewrite.narrowing import NAME, bits_of, narrowed, unwidened
 from ir.rewrite.work import Rates
 from ir.target import KnowsMachines, get_backend
 from ir.targets.cuda.build.cut import WGMMA, cut_program
