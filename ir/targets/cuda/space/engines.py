@@ -215,7 +215,8 @@ def _meaning(program: Program, hardware: Hardware, residence: str) -> tuple[obje
                 names.setdefault(spec.name, str(len(names)))
             tensors = tuple(replace(spec, name=names[spec.name]) for spec in own.tensors)
             nodes = tuple((named(node.op), node.args, node.type) for node in own.nodes)
-            found += [type(kernel), own.extents, tensors, nodes]
+            formed = getattr(kernel, "formed", ())  # what it makes besides
+            found += [type(kernel), own.extents, tensors, nodes, formed]
     return tuple(found)
 
 
