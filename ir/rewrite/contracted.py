@@ -23,7 +23,7 @@ from ir.ops.base import volume
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Contract, Reduce
-from ir.program import Program
+from ir.program import Node, Program
 from ir.rewrite.graft import copy_node, graft
 from ir.rewrite.patterns import WIDE
 from ir.rewrite.work import in_steps
@@ -178,22 +178,25 @@ def _halves(factors: Sequence[_Factor]) -> Iterator[tuple[tuple[_Factor, ...], .
 
 def _hides(program: Program, masked: Sequence[_Factor], others: Sequence[_Factor]) -> bool:
     """Whether a mask on one side may hide what is infinite on the other: 0 times that is no 0."""
-    finite = all(not one.divides and _is_finite(program, one.node) for one in others)
-    return any(one.masks for one in masked) and not finite
+    if not any(one.masks for one in masked):
+        return False
+    return not all(not one.divides and _is_finite(program, one.node) for one in others)
 
 
 def _is_finite(program: Program, position: int) -> bool:
     """Whether a value is made of loads, which are taken to be finite, by nothing that divides or
     grows."""
-    node = program.nodes[position]
-    if isinstance(node.op, Load | Iota):
-        return True
+    nodes = program.nodes
+    found = program.behind([position], lambda p: not isinstance(nodes[p].op, Map | Cast))
+    return all(_stays_finite(nodes[one]) for one in found)
+
+
+def _stays_finite(node: Node) -> bool:
+    if isinstance(node.op, Map):
+        return node.op.function in _FINITE
     if isinstance(node.op, Constant):
         return math.isfinite(node.op.value)
-    if isinstance(node.op, Map):
-        known = node.op.function in _FINITE
-        return known and all(_is_finite(program, arg) for arg in node.args)
-    return isinstance(node.op, Cast) and _is_finite(program, node.args[0])
+    return isinstance(node.op, Load | Iota | Cast)
 
 
 def _work(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from ir.dtypes import is_float
 from ir.ops.map import Constant, Map
@@ -18,16 +19,21 @@ from ir.rewrite.correcting import Corrected, Term
 from ir.rewrite.decaying import Gate, Logarithm, logarithm_of, made_of
 from ir.rewrite.spans import spans_of
 
+LARGEST = 200  # nodes that are made of a state in its steps
+MOST = 16  # products that a step adds to a state, and factors of one
+
 
 def corrected(program: Program, recur: int) -> Corrected | None:
     """A state as one that steps scale and add products to, if it is one."""
     before, after = program.nodes[recur].args
     op, inside = program.nodes[before].op, made_of(program, before)
     assert isinstance(op, Before)
-    if not is_float(program.nodes[before].dtype):
+    if not is_float(program.nodes[before].dtype) or len(inside) > LARGEST:
         return None
     sums = _Sums(program, before, inside)
-    parts = [*sums.parts(after)]
+    parts = [*islice(sums.parts(after), MOST + 1)]
+    if len(parts) > MOST:
+        return None
     scales = [part for part in parts if part.leaf == before]
     gate = _scale(program, scales)
     if gate is None:
@@ -186,6 +192,8 @@ def _term(
     negative, factors, divisors = part.negative, list[int](), list(part.divisors)
     left = [part.leaf, *part.factors]
     while left:
+        if len(left) + len(factors) + len(divisors) > MOST:
+            return None
         one = left.pop()
         node = program.nodes[one]
         if node.op == Map("mul"):

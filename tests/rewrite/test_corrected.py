@@ -211,6 +211,34 @@ def test_a_filter_that_learns_its_weights() -> None:
     same(g.program(), rtol=1e-8)
 
 
+def _doubled(g: Graph, s: Tile, x: dict[str, Tile]) -> Tile:
+    """As many products as there are ways through it."""
+    found = _delta(g, s, x)
+    for _ in range(40):
+        found = found + found
+    return found * 2.0**-40
+
+
+def _powers(g: Graph, s: Tile, x: dict[str, Tile]) -> Tile:
+    factor = x["beta"]
+    for _ in range(40):
+        factor = factor * factor
+    return s * exp(x["gate"]) + x["K"] * x["V"] * factor + x["A"] * x["wide"]
+
+
+def _long(g: Graph, s: Tile, x: dict[str, Tile]) -> Tile:
+    for number in range(1500):
+        s = s + x["K"] * (x["V"] * float(number))
+    return s
+
+
+@pytest.mark.parametrize("step", [_doubled, _powers, _long], ids=lambda step: step.__name__)
+def test_steps_of_many_ways_are_given_up(
+    step: Callable[[Graph, Tile, dict[str, Tile]], Tile],
+) -> None:
+    assert not list(chunked(stepped(step)))
+
+
 def test_a_delta_rule_is_offered_by_chunks() -> None:
     rates = Rates({"f64": 1e11, "f32": 1e12, "bf16": 1e14}, 5e10, 1e12)
     program = load_operator("delta_rule").build(b=4, t=2048, heads=8, d=64, dtype="bf16")
