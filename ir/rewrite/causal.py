@@ -32,6 +32,10 @@ class Causal:
     inner: int | None = None  # the inner product
     exponents: list[int] = field(default_factory=list)
 
+    @property
+    def along(self) -> str:
+        return self.i
+
     def form(self, chunk: int, whole: bool) -> Program | None:
         extent = self.program.axes[self.i]
         if extent % chunk or extent < 2 * chunk:

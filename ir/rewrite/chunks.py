@@ -12,6 +12,7 @@ as small as they are in the text.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from ir.dtypes import is_float
@@ -26,6 +27,7 @@ from ir.rewrite.decaying import Stepped, stepped
 from ir.rewrite.substitution import Unsplit
 
 CHUNKS = (32, 64, 128)
+SHORTEST, NEAREST = 16, 2  # of other lengths: points of one, and how many of them
 NAME = "chunks"
 WHY = "what comes before a chunk is one state, a sum that each chunk scales and adds to"
 
@@ -38,10 +40,20 @@ def chunked(program: Program) -> Iterator[tuple[str, int, Program]]:
             found = causal(program, position)
         elif isinstance(node.op, Recur):
             found = stepped(program, position) or corrected(program, position)
-        for chunk in CHUNKS if found else ():
+        for chunk in lengths(program.axes[found.along]) if found else ():
             made = _made(found, chunk) if found else None
             if made is not None:
                 yield f"{NAME}-{chunk}", position, made
+
+
+def lengths(extent: int) -> tuple[int, ...]:
+    """Of chunks of so many points: those that divide them, else the nearest numbers that do."""
+    usual = tuple(chunk for chunk in CHUNKS if extent % chunk == 0 and extent >= 2 * chunk)
+    if usual or extent < 2 * CHUNKS[0]:
+        return usual
+    others = [n for n in range(SHORTEST, CHUNKS[-1] + 1) if extent % n == 0 and extent >= 2 * n]
+    middle = math.log(CHUNKS[1])
+    return tuple(sorted(sorted(others, key=lambda n: abs(math.log(n) - middle))[:NEAREST]))
 
 
 def _made(found: Causal | Stepped | Corrected, chunk: int) -> Program | None:

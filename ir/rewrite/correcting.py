@@ -73,6 +73,10 @@ class Corrected:
     over: tuple[str, ...]
     inside: frozenset[int]
 
+    @property
+    def along(self) -> str:
+        return self.time
+
     def form(self, chunk: int, whole: bool) -> Program | None:
         """By chunks of a length that divides the steps; raises Unsplit."""
         extent = self.program.axes[self.time]

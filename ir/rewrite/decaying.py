@@ -78,6 +78,10 @@ class Stepped:
     right: int
     reads: list[int]
 
+    @property
+    def along(self) -> str:
+        return self.time
+
     def form(self, chunk: int, whole: bool) -> Program | None:
         extent = self.program.axes[self.time]
         if extent % chunk or extent < 2 * chunk:

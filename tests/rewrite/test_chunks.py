@@ -15,7 +15,7 @@ from ir.ops.recur import Before
 from ir.oracle import evaluate, random_inputs
 from ir.program import Program
 from ir.registry import load_operator
-from ir.rewrite.chunks import CHUNKS, chunked
+from ir.rewrite.chunks import CHUNKS, chunked, lengths
 from ir.rewrite.forms import forms_of
 from ir.rewrite.work import Rates
 from ir.values import decay
@@ -194,6 +194,19 @@ def test_a_state_that_begins_with_something_or_changes_otherwise() -> None:
         g.output("o", contract(q, after, over=d), "f64", (t, e))
         g.output("s", recur(state, after), "f64", (d, e))
         same(g.program(), 0 if turned else 1)
+
+
+@pytest.mark.parametrize(
+    ("extent", "wanted"),
+    [(64, (32,)), (256, (32, 64, 128)), (1000, (50, 100)), (4097, (17,)), (62, ()), (1009, ())],
+)
+def test_lengths_divide_what_is_cut(extent: int, wanted: tuple[int, ...]) -> None:
+    assert lengths(extent) == wanted
+
+
+def test_sums_of_other_lengths_are_cut_too() -> None:
+    same(load_operator("retention").build(t=75, b=1, heads=2, d=3, dv=4), 1)
+    same(load_operator("gla").build(t=80, b=1, heads=2, d=3, dv=4), 2)
 
 
 def test_quadratic_text_and_recurrence_are_offered_in_linear_work() -> None:
