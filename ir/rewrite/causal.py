@@ -37,9 +37,6 @@ class Causal:
         return self.i
 
     def form(self, chunk: int, whole: bool) -> Program | None:
-        extent = self.program.axes[self.i]
-        if extent % chunk or extent < 2 * chunk:
-            return None
         cut = Cut(self.program, (self.i, self.j), chunk, whole)
         i, j = cut.inner
         here = {self.i: cut.place(i), self.j: cut.place(j)}

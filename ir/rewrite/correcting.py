@@ -79,9 +79,6 @@ class Corrected:
 
     def form(self, chunk: int, whole: bool) -> Program | None:
         """By chunks of a length that divides the steps; raises Unsplit."""
-        extent = self.program.axes[self.time]
-        if extent % chunk or extent < 2 * chunk:
-            return None
         return _Chunks(self, Cut(self.program, (self.time,), chunk, whole)).program()
 
     @property

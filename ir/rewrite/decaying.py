@@ -83,9 +83,6 @@ class Stepped:
         return self.time
 
     def form(self, chunk: int, whole: bool) -> Program | None:
-        extent = self.program.axes[self.time]
-        if extent % chunk or extent < 2 * chunk:
-            return None
         cut = Cut(self.program, (self.time,), chunk, whole)
         (i,) = cut.inner
         j = fresh(f"{self.time}_before", set(cut.graph.extents))
