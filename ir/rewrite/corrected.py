@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 
 from ir.dtypes import is_float
@@ -106,17 +107,17 @@ class _Sums:
             return True
         op = self.program.nodes[position].op
         added = isinstance(op, Map) and op.function in ("add", "sub", "neg", "mul", "div")
-        return (
-            added and self._is_whole(position) and position in self.inside and self._has(position)
-        )
+        return added and position in self._having
 
-    def _has(self, position: int) -> bool:
-        """Whether the state itself is in a value, and not only what is read of it."""
-        node = self.program.nodes[position]
-        if position == self.before:
-            return True
-        is_map = isinstance(node.op, Map) and position in self.inside
-        return is_map and any(self._has(arg) for arg in node.args)
+    @cached_property
+    def _having(self) -> set[int]:
+        """Values of a step in which the state itself is, and not only what is read of it."""
+        found = {self.before}
+        for position in sorted(self.inside):
+            node = self.program.nodes[position]
+            if isinstance(node.op, Map) and found & {*node.args}:
+                found.add(position)
+        return found
 
     def _is_whole(self, position: int) -> bool:
         """Whether a value has all axes of the state, or is made of it."""

@@ -219,6 +219,13 @@ def _doubled(g: Graph, s: Tile, x: dict[str, Tile]) -> Tile:
     return found * 2.0**-40
 
 
+def _read_often(g: Graph, s: Tile, x: dict[str, Tile]) -> Tile:
+    found = contract(x["K"], s, over=Axis("k", 3))
+    for _ in range(40):
+        found = found * found + found
+    return s + x["K"] * found
+
+
 def _powers(g: Graph, s: Tile, x: dict[str, Tile]) -> Tile:
     factor = x["beta"]
     for _ in range(40):
@@ -232,7 +239,9 @@ def _long(g: Graph, s: Tile, x: dict[str, Tile]) -> Tile:
     return s
 
 
-@pytest.mark.parametrize("step", [_doubled, _powers, _long], ids=lambda step: step.__name__)
+@pytest.mark.parametrize(
+    "step", [_doubled, _read_often, _powers, _long], ids=lambda step: step.__name__
+)
 def test_steps_of_many_ways_are_given_up(
     step: Callable[[Graph, Tile, dict[str, Tile]], Tile],
 ) -> None:
