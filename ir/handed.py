@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from ir.merges import NAMED
 from ir.ops.fold import Fold
+from ir.ops.map import Map
 from ir.ops.reduce import Contract
 from ir.program import Program
 
@@ -20,11 +21,11 @@ _ADDED = {NAMED["sum"]: 0, NAMED["affine"]: 1}  # which argument a merge adds
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """A state along `axis`: the fold, the product that each point adds to it and, if there is one,
+    """A state along `axis`: the fold, the products that each point adds to it and, if there is one,
     the factor by which it is scaled before."""
 
     state: int
-    product: int
+    products: tuple[int, ...]
     factor: int | None
     axis: str
 
@@ -39,13 +40,31 @@ def handed(program: Program, state: int) -> Handed | None:
         return None
     if _ADDED.get(op.merge) != op.part:
         return None
-    product = node.args[op.part]
-    added = program.nodes[product]
-    if not isinstance(added.op, Contract) or {*program.users(product)} != {state}:
+    whole = node.args[op.part]
+    added = program.nodes[whole]
+    products = addends_of(program, whole)
+    if not products or {*program.users(whole)} != {state}:
         return None
     if op.axis not in added.axes or {*added.axes} != {*node.axes} or added.dtype != node.dtype:
         return None
-    return Handed(state, product, node.args[0] if op.part else None, op.axis)
+    return Handed(state, products, node.args[0] if op.part else None, op.axis)
+
+
+def addends_of(program: Program, whole: int) -> tuple[int, ...]:
+    """The products that a value is: itself, or those that it is the sum of, of which nothing else
+    is made; none if it is made of anything else."""
+    found, left = list[int](), [whole]
+    while left:
+        node = program.nodes[here := left.pop()]
+        if here != whole and len(program.users(here)) > 1:
+            return ()
+        if isinstance(node.op, Contract):
+            found.append(here)
+        elif isinstance(node.op, Map) and node.op.function == "add":
+            left += node.args
+        else:
+            return ()
+    return tuple(sorted(found)) if len({*found}) == len(found) else ()
 
 
 @lru_cache(maxsize=1024)

@@ -11,6 +11,7 @@ WIDEST = 3  # parts of a number of f32
 LAST = 2  # places, each of 8 bits, down to which products count
 PRODUCTS = 6  # of parts that a product of two numbers of f32 is
 LONGEST = 16384  # points of a sum: of longer ones tensor cores lose more than a sum in f32 does
+STEPWISE = 4096  # of a sum to which parts, or products, are added in turn, step by step
 
 
 def pairs_of(counts: tuple[int, int]) -> tuple[tuple[int, int], ...]:

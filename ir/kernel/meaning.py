@@ -20,6 +20,7 @@ import numpy as np
 
 from ir.carries import reads
 from ir.dtypes import is_float
+from ir.handed import addends_of
 from ir.kernel.body import (
     CONVERT,
     COPIES,
@@ -476,10 +477,12 @@ class _Thread:
 
     def _hand_on(self, state: int, points: Mapping[str, Array], there: Values) -> None:
         """Scale the sums that are a state which is handed on."""
-        factor, product = self.nodes[state].args
-        axes = self.nodes[product].axes
-        scaled = self._value(factor, points, there).aligned(axes)
-        self.values[product] = TileArray(axes, self.values[product].aligned(axes) * scaled)
+        factor, whole = self.nodes[state].args
+        scale = self._value(factor, points, there)
+        for one in addends_of(self.program, whole):
+            axes = self.nodes[one].axes
+            scaled = self.values[one].aligned(axes) * scale.aligned(axes)
+            self.values[one] = TileArray(axes, scaled)
 
     def _finite(self, position: int) -> TileArray:
         """A state as others read it."""

@@ -6,8 +6,9 @@ bit are left out. Parts lie along an axis of their own, over which the products 
 A factor that has 8 bits to begin with is one part: that of signs, of small whole numbers, of what
 was widened (Henry, Tang and Heinecke, 2019, for bf16; Ootomo and Yokota, 2022, for the errors).
 
-Parts of what is made of sums (the weights of attention) are products of their own beside each other
-instead: the kernel that has such a factor in registers multiplies one part after the other.
+Parts of what is made of sums (the weights of attention), or of one factor beside a narrow one, may
+be products of their own instead: the kernel that has such a factor in registers multiplies one part
+after the other.
 
 Factors are taken to be finite, as values behind masks are.
 """
@@ -24,7 +25,7 @@ from ir.axes import Axis
 from ir.builder import Graph, cast, contract, where
 from ir.dtypes import TOGETHER, dtype_of, holding, holds, is_float, rounded, whole_range
 from ir.functions import bitcast
-from ir.narrow_parts import LONGEST, PART, pairs_of
+from ir.narrow_parts import LONGEST, PART, STEPWISE, pairs_of
 from ir.ops.base import volume
 from ir.ops.map import Cast, Constant, Map
 from ir.ops.read import Read
@@ -74,13 +75,15 @@ class Narrowed:
 
 def narrowed(program: Program, apart: bool = False) -> Narrowed | None:
     """The program with its wide products of matrices as products of narrow parts; None if it has
-    none. `apart`: those of a factor that is made of sums are products of their own."""
+    none. `apart`: parts of one factor alone, and of one that is made of sums, are products of their
+    own."""
     splits = {s.position: s for n in range(len(program.nodes)) for s in _split(program, n)}
-    chained = {p for p, split in splits.items() if apart and _is_chained(program, split)}
-    if not splits or (apart and not chained):
+    beside = {p for p, split in splits.items() if apart and _is_beside(program, split)}
+    if not splits or (apart and not beside):
         return None
     names, taken = dict[int, str](), set(program.axes)
-    for count in sorted({len(split.pairs) for split in splits.values()} - {1}):
+    along = [split for position, split in splits.items() if position not in beside]
+    for count in sorted({len(split.pairs) for split in along} - {1}):
         names[count] = fresh("parts", taken)
         taken.add(names[count])
     extents = dict(program.axes) | {name: count for count, name in names.items()}
@@ -89,7 +92,7 @@ def narrowed(program: Program, apart: bool = False) -> Narrowed | None:
     for position, node in enumerate(program.nodes):
         if position in splits:
             args = [made[factor] for factor in _factors(program, splits[position])]
-            product = _products if position in chained else _product
+            product = _products if position in beside else _product
             made.append(product(graph, program, splits[position], args, names))
         else:
             args = [made[arg] for arg in node.args]
@@ -97,7 +100,7 @@ def narrowed(program: Program, apart: bool = False) -> Narrowed | None:
     parts = {
         (arg, len(split.pairs) if count > 1 else 1)
         for position, split in splits.items()
-        if position not in chained
+        if position not in beside
         for arg, count in zip(program.nodes[position].args, split.counts, strict=True)
     }
     points = sum(volume(program.scope, program.nodes[arg].axes) * count for arg, count in parts)
@@ -324,8 +327,13 @@ def _product(
     return contract(factors[0], factors[1], axes, node.dtype)
 
 
-def _is_chained(program: Program, split: _Split) -> bool:
-    """Whether a factor of several parts is made of products."""
+def _is_beside(program: Program, split: _Split) -> bool:
+    """Whether parts are products beside each other: of one factor alone, or of one that is made of
+    products."""
+    op = program.nodes[split.position].op
+    assert isinstance(op, Contract)
+    if min(split.counts) == 1 < max(split.counts) and volume(program.scope, op.over) <= STEPWISE:
+        return True
     wide = [
         arg for arg, count in zip(program.nodes[split.position].args, split.counts, strict=True)
         if count > 1

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from explorer.recipe import recipe_of
 from ir import Graph, Program, Tile, cast, contract, exp, reduce, uniform, where
 from ir.dtypes import from_float, to_float
-from ir.narrow_parts import PART
+from ir.narrow_parts import PART, STEPWISE
 from ir.ops.base import Array
 from ir.ops.load import Load
 from ir.ops.reduce import Contract
@@ -121,6 +121,35 @@ def test_sums_that_drop_bits_stay_within_bounds(backwards: bool) -> None:
             added = left[part, :, start : start + 16] @ right[part, start : start + 16]
             total = truncated(total.astype(np.float64) + added)
     assert bounds.judge(total).right is not backwards
+
+
+def long(length: int) -> Graph:
+    """One wide factor."""
+    graph = Graph("long")
+    m, n, k = graph.axes(m=48, n=48, k=length)
+    x, y = graph.input("x", (m, k), "f32"), graph.input("y", (k, n), "bf16")
+    graph.output("z", contract(x, y, over=k), "f32", (m, n))
+    return graph
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_parts_one_step_after_the_other_stay_within_bounds(seed: int) -> None:
+    """In one sum, to which each step adds the least part first."""
+    graph = long(STEPWISE)
+    assert narrowed(long(STEPWISE + 1).program(), apart=True) is None
+    inputs = random_inputs(graph.program(), np.random.default_rng(seed))
+    found = narrowed(graph.program(), apart=True)
+    assert found is not None
+    products = [node for node in found.program.nodes if node.op.name == "contract"]
+    factors = [[value_of(found.program, arg, inputs) for arg in node.args] for node in products]
+    sizes = [float(np.abs(left).max()) for left, _ in factors]
+    assert sizes == sorted(sizes)  # the least first
+    total: Array = np.zeros((48, 48), np.float32)
+    for start in range(0, STEPWISE, 16):
+        for left, right in factors:
+            added = left[:, start : start + 16] @ right[start : start + 16]
+            total = truncated(total.astype(np.float64) + added)
+    assert bounds_of(graph.program(), inputs)["z"].judge(total).right
 
 
 def value_of(program: Program, position: int, inputs: Mapping[str, Array]) -> Array:

@@ -49,6 +49,8 @@ def states(
     rate = g.input("rate", (b, c, h), "f32", uniform(-1, 0))
     fade = g.input("fade", (b, c, h, j), "f32", uniform(-1, 0))
     added = contract(k if kind == "sum" else cast(k * exp(fade), "bf16"), v, over=j)
+    if kind == "parts":
+        added = added + contract(cast(k * fade, "bf16"), v, over=j)
     if kind == "sum":
         state = cumulative("sum", added, c)
     elif kind == "rows":
@@ -150,7 +152,7 @@ def test_a_state_is_scaled_ahead_of_every_product_but_the_first() -> None:
     assert When.parse(str(When(AGAIN, 1))) == When(AGAIN, 1)
 
 
-@pytest.mark.parametrize("kind", ["scaled", "rows", "sum", "here"])
+@pytest.mark.parametrize("kind", ["scaled", "rows", "sum", "here", "parts"])
 def test_every_pass_keeps_the_meaning(kind: str) -> None:
     program, seen = states(kind), 0
     for kernel in handing(program):
@@ -180,6 +182,7 @@ def _unscaled(one: Statement) -> tuple[Statement, ...]:
 CASES = [
     (states(), HANDED), (states("rows", 24, 128, 64), HANDED), (states("sum"), HANDED),
     (states("here", 64, 192, 32, 3), HANDED), (states(chunk=8, chunks=9), HANDED),
+    (states("parts"), HANDED), (states("parts", 64, 64, 64, 3), HANDED),
     (MAMBA, HANDED), (MAMBA, f"{HANDED}{AND}{LAID}"),
     (MAMBA, f"{HANDED}{AND}{REPEATED}{AND}{LAID}"), (MAMBA, f"{REPEATED}{AND}{LAID}"),
     (built("gla_chunked", {"b": 1, "t": 96, "heads": 2, "d": 64, "chunk": 32, "dtype": "bf16"}),

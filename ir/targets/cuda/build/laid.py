@@ -28,7 +28,6 @@ from ir.targets.cuda.build.orders import is_for_tensor_cores
 from ir.targets.cuda.build.products import (
     STRIDE_UNIT,
     Product,
-    depends_on_reduction,
     product_of,
 )
 from ir.tiles import Tile
@@ -162,10 +161,7 @@ def _apart(program: Program, product: Product) -> Iterator[tuple[int, tuple[int,
     """What computed operands read along the sum in lines that lie across it and are none of their
     own, and the order in which a line lies along it."""
     for x in (product.a, product.b):
-        made = depends_on_reduction(program, x)
-        if isinstance(program.nodes[x].op, Load) or any(
-            is_for_tensor_cores(program, n) for n in made
-        ):
+        if isinstance(program.nodes[x].op, Load):
             continue
         large = large_loads(program, x)
         own = {axis for load in large for axis in _line(program, load)}

@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import prod
 
 from ir.dtypes import dtype_of, whole_range
+from ir.ops.base import TensorSpec
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Contract, Reduce
@@ -154,6 +155,12 @@ def copy_problem(
         if stride % STRIDE_UNIT or stride >= MAX_STRIDE:
             return f"a stride of {stride} bytes; it must be a multiple of {STRIDE_UNIT}"
     return ""
+
+
+def mapped(spec: TensorSpec) -> tuple[int, ...]:
+    """The dimensions of an output that a tensor map has: all, or those of more than one point."""
+    dims = tuple(range(len(spec.shape)))
+    return dims if len(dims) <= MAP_RANK else tuple(d for d in dims if spec.shape[d] > 1)
 
 
 def is_one_point(extents: Mapping[str, int], index: Index, extent: int) -> bool:

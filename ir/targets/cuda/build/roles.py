@@ -10,6 +10,7 @@ from math import prod
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.handed import Handed, all_handed
+from ir.narrow_parts import STEPWISE
 from ir.ops.base import Op
 from ir.ops.load import Index, Load
 from ir.program import Program
@@ -83,10 +84,18 @@ class Roles:
 
     @cached_property
     def added(self) -> int | None:
-        """The value that the outer products of a chain are added up to in the registers of one."""
-        if not self.inner or self.computed or self.around or self.begins:
+        """The value that the outer products are added up to in the registers of one."""
+        if self.folded or self.begins:
+            return None
+        if not self.inner and volume(self.program, self._remembered) > STEPWISE:
             return None
         return whole_of(self.program, tuple(product.position for product in self.outer))
+
+    @property
+    def _remembered(self) -> tuple[str, ...]:
+        """What is summed, but for the axis along which a state forgets what it was."""
+        forgets = self.handed is not None and self.handed.factor is not None
+        return tuple(a for a in self.outer[0].over if not forgets or a not in self.around)
 
     @property
     def sums(self) -> tuple[int, ...]:
@@ -267,6 +276,8 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
         begins, state,
     )  # fmt: skip
     check_walks(roles)
+    if state is not None and len(roles.sums) > 1:
+        raise Refusal("handed", "a state is in the registers of one sum")
     return roles
 
 
@@ -329,8 +340,8 @@ def _handed(program: Program, outer: list[Product], inner: list[Product]) -> Han
     found = all_handed(program)
     if not found:
         return None
-    if inner or [p.position for p in outer] != [one.product for one in found]:
-        raise Refusal("handed", "a state is handed on by the one product of its kernel")
+    if inner or len(found) > 1 or tuple(p.position for p in outer) != found[0].products:
+        raise Refusal("handed", "a state is handed on by all products of its kernel")
     return found[0]
 
 

@@ -356,7 +356,7 @@ class _Builder:
         """What a state goes through before the next product is added to it."""
         one = self.plan.roles.handed
         if one is not None and one.factor is not None:
-            sums = self._named((one.product,))
+            sums = self._named(one.products)
             scale = Operation(HAND, THREADS, sums, sums, (), (Part(CORRECT, one.state),))
             yield If(When(AGAIN, self.plan.roles.inside(self.plan.tiles)), (self._do(scale),))
 

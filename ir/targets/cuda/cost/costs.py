@@ -49,6 +49,9 @@ FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
 SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
 MEET_CLOCKS = 2500.0  # from a block's count to another one's next step
 CHAIN_CLOCKS = 700.0  # of a block of chained products at least, as measured on an H200
+COMPUTED = 1.5  # clocks of what computes operands, for one of a warp's lanes (this and the next two
+STEP_CLOCKS = 350.0  # as measured on an H200, 536 schedules of eight kernels): of a step beside
+RING_CLOCKS = 1400.0  # from an empty slot of a ring to its next tile
 LAST_TILE = 0.1  # of a mean one, that the last blocks wait for each other
 STREAM_LOSS = 0.05  # share of a stream's time that its cut tiles cost, as measured on an H200
 EXCHANGE_CLOCKS = 600.0  # of barriers between the blocks of a cluster that exchange sums
@@ -150,7 +153,7 @@ class TensorCosts(TensorStreams):
     def _merging(self, columns: Columns, rows: Array, wide: Array) -> Array:
         """Clocks from the end of a tile's products to its whole sums."""
         parts = self.parts(columns)
-        once = 4.0 * rows * wide * len(self.roles.outer) / L2_BYTES_PER_CLOCK
+        once = 4.0 * rows * wide * len(self.roles.sums) / L2_BYTES_PER_CLOCK
         ways = {
             LAST: (1.0 + parts) * once + MEET_CLOCKS,
             ATOMICS: 2.0 * once + 2.0 * MEET_CLOCKS,
@@ -185,11 +188,30 @@ class TensorCosts(TensorStreams):
 
     def _computing(self, columns: Columns, rows: Array, walk: Array) -> Array:
         """Clocks that a block's operands are computed in, by all groups that have the rows."""
-        inside = {self.roles.main_walk, *self.roles.whole}
-        made = {n for position in self.roles.computed for n in below(self.program, position)}
-        work = sum(1 for n in made if inside & set(self.program.nodes[n].axes))
         again = array_of(self._consumers(columns, "columns"))
-        return rows * walk * work * again / LANES_PER_CLOCK
+        return COMPUTED * rows * walk * self._made_work * again / LANES_PER_CLOCK
+
+    def _alone(self, columns: Columns, macs: Array, computing: Array) -> Array:
+        """Clocks of a block of the sum at least, however little else there is to do: what one group
+        of consumers does one after the other, and how long a slot of a ring waits for its tile."""
+        if not self.roles.computed:
+            return np.full(columns.rows, CHAIN_CLOCKS if self.roles.inner else 0.0)
+        consumers = array_of(self._value(columns, "consumers"))
+        others = np.maximum(array_of(self._value(columns, "stages")) - 1.0, 1.0)
+        return np.maximum((macs + computing) / consumers + STEP_CLOCKS, RING_CLOCKS / others)
+
+    @cached_property
+    def _made_work(self) -> float:
+        """Operations of threads for a point of the operands that are computed: a thread has two
+        rows of them, for which what is the same for all rows is computed once."""
+        inside, rows = {self.roles.main_walk, *self.roles.whole}, {*self.roles.rows}
+        made = {n for position in self.roles.computed for n in below(self.program, position)}
+        work = 0.0
+        for node in (self.program.nodes[n] for n in made):
+            if inside & {*node.axes}:
+                each = FUNCTIONS[node.op.function].flops if isinstance(node.op, Map) else 1
+                work += each if rows & {*node.axes} else 0.5 * each
+        return work
 
     def _forming(self, columns: Columns, walk: Array) -> Array:
         """Clocks that a block's operands are formed in, by groups of their own."""
@@ -258,7 +280,7 @@ class TensorCosts(TensorStreams):
         blocks = array_of(self._value(columns, RESIDENT))
         made = self._forming(columns, walk)
         step = blocks * np.maximum(np.maximum(busy, fetched), np.maximum(computing, made))
-        tile = steps * np.maximum(step, CHAIN_CLOCKS if self.roles.inner else 0.0)
+        tile = steps * np.maximum(step, self._alone(columns, macs, computing))
         stored = stored_bytes(self.roles, rows, wide) / L2_BYTES_PER_CLOCK
         waves = tiles / sms / blocks
         turns = np.ceil(tiles / self._side_by_side(columns) / blocks)
@@ -340,13 +362,13 @@ class TensorCosts(TensorStreams):
     def _epilogue(self, columns: Columns, rows: Array, wide: Array) -> Array:
         """Clocks from the last product of a tile to what is stored: arithmetic, and waits for
         memory. Where whole tiles go round, other products run meanwhile."""
-        if self.roles.inner:
-            return np.zeros(columns.rows)
         each = rows * wide / array_of(self._value(columns, "consumers")) / ROWS
         direct = self._is(columns, "epilogue", "direct")  # loads do not pass stores to memory
         times = each / np.where(direct, float(COLUMNS), LINE / self.size)
         times = times / (1.0 + late_columns(columns, self.name(late.NAME)))
         waits = times * (TRIP_CLOCKS if loaded_late(self.program) else 0.0)
+        if self.roles.inner:
+            return np.asarray(waits)
         work = self._late_work * rows * wide / LANES_PER_CLOCK
         return np.where(self._is(columns, "partition", "whole"), 0.0, work + waits)
 

@@ -22,7 +22,7 @@ def rooms_of(plan: Plan, tiles: int, name: str) -> tuple[Room, ...]:
     """Memory of the kernel called `name` for sums and counts of `tiles` tiles of blocks."""
     if not plan.shared_sums or plan.exchanges:
         return ()
-    sums = 4 * tiles * plan.tile_rows * plan.tile_columns * len(plan.roles.outer)
+    sums = 4 * tiles * plan.tile_rows * plan.tile_columns * len(plan.roles.sums)
     every = plan.parts if plan.parts > 1 and plan.merge == LAST else 1
     return (
         Room(f"{name}.{SHARES}", sums * every, clean=plan.parts > 1 and plan.merge == ATOMICS),

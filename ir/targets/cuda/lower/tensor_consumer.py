@@ -282,7 +282,7 @@ class ConsumerPrinter(Printer):
     def _correct(self, part: Part) -> None:
         one = self.plan.roles.handed
         if one is not None:
-            scale(self.e, one, self.sums[one.product])
+            scale(self.e, one, self.sums[one.products[0]])
         elif self.body.later != "false" and not self._is_another(part.node):
             self.body.rescale(part.node, self.states[part.node], part.by == MOVED)
 

@@ -16,6 +16,7 @@ from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.layout.expressions import Expression, constant, scaled, total, variable
 from ir.ops.store import Store
+from ir.targets.cuda.build.products import mapped
 from ir.targets.cuda.launch import Parameter
 from ir.targets.cuda.layouts.frame import Digit
 from ir.targets.cuda.layouts.lanes import matrix_row, place
@@ -322,10 +323,11 @@ class TensorStore:
         boxes[self.plan.column_axis] = width
         if self.plan.store_transposed:
             boxes[self.plan.roles.rows[-1]] = form.line // size
-        dims = tuple(reversed(spec.shape))
+        own = mapped(spec)[::-1]
+        dims, axes = [spec.shape[d] for d in own], [store.axes[d] for d in own]
         strides = tuple(size * prod(dims[: i + 1]) for i in range(len(dims) - 1))
-        box = tuple(boxes.get(axis, 1) for axis in reversed(store.axes))
-        extents = tuple(self.lowering.program.axes[axis] for axis in reversed(store.axes))
+        box = tuple(boxes.get(axis, 1) for axis in axes)
+        extents = tuple(self.lowering.program.axes[axis] for axis in axes)
         return Parameter(spec.name, 0, spec.dtype, extents, strides, box, form.swizzle)
 
     def _place(self, position: int, block: int, start: int, shift: int = 0) -> list[str]:
@@ -345,7 +347,8 @@ class TensorStore:
         before = f"member * {plan.group_columns} + " if plan.partition == "columns" else ""
         offsets[plan.column_axis] = f"{before}{start}"
         found = []
-        for axis in reversed(store.axes):
+        spec = self.lowering.program.scope.tensors[store.tensor]
+        for axis in (store.axes[d] for d in reversed(mapped(spec))):
             origin = self.e.origins.get(axis, "0")
             found.append(f"{origin} + {offsets[axis]}" if axis in offsets else origin)
         return found

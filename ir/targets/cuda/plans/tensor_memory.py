@@ -79,7 +79,7 @@ class SharedMemory:
         """Partial sums of a tile that other blocks finish; over the rings where a block has one
         tile."""
         others = self.plan.parts - 1
-        sums = 4 * self.plan.tile_rows * self.plan.tile_columns * len(self.plan.roles.outer)
+        sums = 4 * self.plan.tile_rows * self.plan.tile_columns * len(self.plan.roles.sums)
         return -(-sums * others // self.plan.parts // ALIGN) * ALIGN
 
     @property

@@ -128,6 +128,8 @@ class Seeds:
             shapes = ((64, 1, 32), (64, 1, 16), (128, 2, 16), *shapes)
         elif len(held) > 1:
             shapes = ((128, 2, 96), *shapes)
+        if self.kernel.roles.added is not None:  # operands of several products at a time
+            shapes = (*shapes, (64, 1, 32))
         if volume(self.kernel.program, self.kernel.roles.rows) <= ROWS:  # which one group has
             shapes = tuple(dict.fromkeys(((ROWS, 1, 128), (ROWS, 1, 64), *shapes)))
         rows = [self._chained(*shape) for shape in shapes]
@@ -148,17 +150,20 @@ class Seeds:
         """Blocks of one group of consumers, several to a processor: short tiles wait at both ends
         while others multiply."""
         name = self.kernel.name
-        ways = ((2, "none", 12), (4, "24/104", 2), (3, "24/136", 3))
+        ways = ((2, "none", 12), (4, "24/104", 2), (3, "24/136", 3), (2, "24/232", 4))
         choices: list[dict[str, Value]] = [
             {name("processors"): 0, name(RESIDENT): blocks, name("registers"): registers}
             for blocks, registers, _ in ways
         ]
-        return [
+        found = [
             {**one, **choice, name("stages"): min(int(one[name("stages")]), most)}
             for choice, (*_, most) in zip(choices, ways, strict=True)
             for one in rows
             if one[name("consumers")] == 1
         ]
+        direct: dict[str, Value] = {name("epilogue"): "direct", name("epilogue_slots"): 1}
+        staged = [one for one in found if one[name("epilogue")] != "direct"]
+        return found + [one | direct for one in staged]  # with room for one more block
 
     def _folded(self, rows: list[dict[str, Value]]) -> list[dict[str, Value]]:
         """Tiles are narrower than others', so what blocks share counts more; in every order."""
@@ -178,7 +183,7 @@ class Seeds:
             if is_reduction(node) and position not in products
             for axis in reduced_axes(node)
         }
-        wide = -(-volume(program, roles.columns) // 8) * 8 * len(roles.outer)
+        wide = -(-volume(program, roles.columns) // 8) * 8 * len(roles.sums)
         if not combined & {*roles.columns} or wide > WIDEST:
             return []
         return [
@@ -194,7 +199,7 @@ class Seeds:
             return []
         volumes = (roles.rows, roles.columns, roles.walked, roles.batch)
         rows, columns, depth, batches = (volume(self.kernel.program, axes) for axes in volumes)
-        grid = Grid(rows, columns, depth, batches, len(roles.outer), self.kernel.size)
+        grid = Grid(rows, columns, depth, batches, len(roles.sums), self.kernel.size)
         sms = int(self.kernel.hardware["sms"])
         found = []
         for partition in ("whole", "rows"):
@@ -279,7 +284,7 @@ class Seeds:
         values |= {self.kernel.name(f"tile.{axis}"): 1 for axis in roles.columns}
         last = roles.columns[-1]
         whole = -(-self.kernel.program.axes[last] // 8) * 8
-        wide = max(8, columns // len(roles.outer) // 8 * 8)
+        wide = max(8, columns // len(roles.sums) // 8 * 8)
         values[self.kernel.name(f"tile.{last}")] = wide if beyond else min(wide, whole)
         walk = roles.main_walk
         extent = self.kernel.program.axes[walk]

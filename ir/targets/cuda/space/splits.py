@@ -54,7 +54,7 @@ def split_choices(program: Program, roles: Roles, several: bool = False) -> tupl
     for parts in PARTS:
         whole = extent % parts == 0 and total // parts % GRAIN == 0
         fits = whole and total // parts >= FEWEST
-        if not fits or output * parts * len(roles.outer) > MOST_PARTIAL:
+        if not fits or output * parts * len(roles.sums) > MOST_PARTIAL:
             continue
         try:
             split_program(program, f"{axis}:{parts}")

@@ -37,6 +37,7 @@ from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.build import late
 from ir.targets.cuda.build.computed import TYPES
 from ir.targets.cuda.build.formed import Former
+from ir.targets.cuda.build.products import MAP_RANK, mapped
 from ir.targets.cuda.build.roles import Roles, find_roles
 from ir.targets.cuda.grid import batching, drawing
 from ir.targets.cuda.grid.batching import batches_decision
@@ -257,7 +258,7 @@ class TensorKernel(TensorStreams):
                 continue
             spec = self.program.scope.tensors[node.op.tensor]
             size = dtype_of(spec.dtype).bytes
-            if size not in (2, 4) or len(spec.shape) > 5 or len(spec.shape) < 2:
+            if size not in (2, 4) or not 2 <= len(mapped(spec)) <= MAP_RANK:
                 return False
             if spec.shape[-1] * size % 16:
                 return False

@@ -203,7 +203,7 @@ class TensorSources:
         has one tile."""
         parts = self.parts(columns)
         tile = self._side(columns, roles.rows) * self._side(columns, roles.columns)
-        sums = 4 * len(roles.outer) * tile * (parts - 1) // parts
+        sums = 4 * len(roles.sums) * tile * (parts - 1) // parts
         sums = -(-sums // ALIGN) * ALIGN
         lone = self._value(columns, "processors") == 0
         both = np.where(lone, np.maximum(rings, sums), rings + sums)
