@@ -16,6 +16,7 @@ from ir.ops.fold import Fold
 from ir.phases import Phase
 from ir.program import Program
 from ir.rewrite.flattened import laid_flat, with_fewer_axes
+from ir.rewrite.grouped import grouped
 from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
@@ -272,7 +273,8 @@ def _tensor_kernel(part: Program, mark: str, hardware: Hardware, engine: str) ->
     that lie behind one another are one where they are refused as several."""
     kind = KINDS[engine]
     assert kind is not FormedKernel
-    for one in (part, *(with_fewer_axes(part) if has_products(part) else ())):
+    own = grouped(part)
+    for one in (own, *(with_fewer_axes(own) if has_products(own) else ())):
         with suppress(Refusal):
             return _with_schedules(kind(one, mark, hardware))
     return None
