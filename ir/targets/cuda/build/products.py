@@ -149,6 +149,9 @@ def copy_problem(
         return "its innermost dimension is not one plain axis"
     if last.constant and program.axes[plain[0]] * size % WHOLE_LINES:
         return "lines of 128 bytes reach beyond the part of its innermost dimension that is read"
+    for step in (last.constant, *(c for a, c in last.terms if c != 1 and program.axes[a] > 1)):
+        if step * size % STRIDE_UNIT:
+            return f"a copy begins {step * size} bytes further; {STRIDE_UNIT} at a time it may"
     stride = size
     for _, extent in reversed(dimensions[1:]):
         stride *= extent

@@ -15,6 +15,7 @@ from ir.targets.cuda.build.products import (
     HELD,
     Product,
     copy_problem,
+    depends_on_reduction,
     kind_of,
     memory_order,
     summed_order,
@@ -64,6 +65,11 @@ def check_axes(
             raise Refusal("inner", "the inner product's columns are not what is walked")
     if inner and volume(program, columns) > GROUPS * WIDEST:
         raise Refusal("columns", f"{columns} is too wide for registers")
+    products = {product.position for product in (*outer, *inner)}
+    made = {n for p in outer for n in depends_on_reduction(program, p.a) if n not in products}
+    across = {*columns} & {axis for n in made for axis in reduced_axes(program.nodes[n])}
+    if across:
+        raise Refusal("columns", f"an operand is made of what is reduced over {sorted(across)}")
     kept = {*outer[0].rows, *columns, *outer[0].batch, *stored}
     for node in program.nodes:
         if not isinstance(node.op, Store):

@@ -49,7 +49,7 @@ from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.writer import Writer
 
 MOST_I32 = 2**31 - 1
-MOST_TURNS = 8  # iterations of a shared loop that a thread computes together
+MOST_TURNS = 16  # iterations of a shared loop that a thread computes together
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ class PlainCudaKernel:
             found.append(Decision(self.name(RUN), self._runs, "binding", owner, why))
         elif self.groups:
             why = "iterations of a shared loop that a thread computes before it writes one"
-            runs = _RUNS[:4]
+            runs = _RUNS[:5]
             found.append(Decision(self.name(RUN), runs, "binding", owner, why, 1, unsaid=1))
         if len(self.whole.step_counts) > 1:
             why = "steps of a loop whose reads a thread makes before the first of them"
@@ -302,7 +302,7 @@ class PlainCudaKernel:
                 ]
                 plain = self._staged_seeds(plain[:3]) + turns
             if self.groups:
-                plain = [{**one, self.name(RUN): run} for run in (4, 1) for one in plain]
+                plain = [{**one, self.name(RUN): run} for run in (4, 16, 1) for one in plain]
             return self._team_seeds() + self._alone_first(self._sums_first(plain))
         blocks = [self._seed(*one) for one in self._block_seeds()]
         if not self.chooses:
