@@ -66,8 +66,8 @@ def check_axes(
     if inner and volume(program, columns) > GROUPS * WIDEST:
         raise Refusal("columns", f"{columns} is too wide for registers")
     products = {product.position for product in (*outer, *inner)}
-    made = {n for p in outer for n in depends_on_reduction(program, p.a) if n not in products}
-    across = {*columns} & {axis for n in made for axis in reduced_axes(program.nodes[n])}
+    reduced = {n for p in outer for n in depends_on_reduction(program, p.a)} - products
+    across = {*columns} & {axis for n in reduced for axis in reduced_axes(program.nodes[n])}
     if across:
         raise Refusal("columns", f"an operand is made of what is reduced over {sorted(across)}")
     kept = {*outer[0].rows, *columns, *outer[0].batch, *stored}
