@@ -106,6 +106,24 @@ def test_sums_of_two_loaded_products_share_registers() -> None:
         assert not problems(program, made, inputs, wanted, QUICK[turn % len(QUICK)]), values
 
 
+def test_each_product_has_columns_in_its_own_lines() -> None:
+    """Groups that share columns begin at whole parts of the lines of every operand."""
+    g = Graph("lines")
+    m, n, k = g.axes(m=64, n=192, k=96)
+    a, b = (g.input(name, (m, k), "bf16") for name in "AB")
+    c, d = g.input("C", (n, k), "bf16"), g.input("D", (k, n), "bf16")
+    g.output("O", contract(a, c, over=k) + contract(b, d, over=k), "f32", (m, n))
+    program = g.program()
+    (kernel,) = kernels_of(program, HARDWARE, "wgmma")
+    assert isinstance(kernel, TensorKernel)
+    assert kernel.roles.contiguous_columns
+    space = residence_space(program, HARDWARE, None, USUAL).pin({"engine": "wgmma"})
+    (route,) = (one for one in routes_of(program, HARDWARE) if one.engine == "wgmma")
+    space = space.pin({f"{route.prefix}partition": "columns"})
+    for row in space.sample(np.random.default_rng(0), 24):
+        kernel.lower(route.own(space.schedule(row).as_dict()), "lines")
+
+
 @pytest.mark.parametrize(("chunk", "factor"), [(32, True), (32, False), (2048, False)])
 def test_states_without_a_factor_and_long_sums_are_in_registers_of_their_own(
     chunk: int, factor: bool

@@ -177,9 +177,10 @@ class Roles:
 
     @cached_property
     def contiguous_columns(self) -> bool:
-        """Whether b's tile, or that of what sums begin with, is contiguous along the columns."""
-        first = (self.outer[0], *(begin.product for begin in self.begins))
-        ops = (self.program.nodes[product.b].op for product in first)
+        """Whether the tile of some product's b, also of what sums begin with, is contiguous along
+        the columns."""
+        products = (*self.outer, *(begin.product for begin in self.begins))
+        ops = (self.program.nodes[product.b].op for product in products)
         loads = [op for op in ops if isinstance(op, Load)]
         return any(axis in self.columns for op in loads for axis, _ in op.index[-1].terms)
 
