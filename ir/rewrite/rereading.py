@@ -7,10 +7,11 @@ loads instead:
 
     read(f(load(x, [i, j]), r(i)), [i, j - 1])  =  f(load(x, [i, j - 1]), r(i))
 
-and `fill` where the point lies outside. It is made once for each point that is read. So halves of
-rows that are normalised and turned (r is what a row's numbers are scaled by) are read where they
-lie. Read at the last step of a loop, what a step makes of a state is what there is at the end, and
-what it is at other steps is in no memory.
+and `fill` where the point lies outside; a fill of 0 is what loads give there, and what is added or
+multiplied of such. It is made once for each point that is read. So halves of rows that are
+normalised and turned (r is what a row's numbers are scaled by) are read where they lie. Read at the
+last step of a loop, what a step makes of a state is what there is at the end, and what it is at
+other steps is in no memory.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from ir.tiles import Tile
 NAME = "read-through"
 WHY = "what is read elsewhere is made where it is read, of what is in memory"
 ROUNDING = "the same roundings in the same order"
+
+FADING = ("add", "sub", "mul", "min", "max", "abs")  # functions that are 0 where all arguments are
 
 Places = Mapping[str, tuple[Index, Tile | None]]  # of axes: where they are read, and by which tile
 
@@ -107,6 +110,37 @@ def _composes(op: Load, places: Mapping[str, Index]) -> bool:
     return True
 
 
+def _fades(program: Program, position: int, moved: frozenset[str]) -> bool:
+    """Whether a value is 0 outside of the axes that are moved, if its loads are: they are read
+    along these as they lie, and all that is made of them is 0 where they are."""
+
+    def ends(here: int) -> bool:
+        return isinstance(program.nodes[here].op, Load)
+
+    for here in program.behind([position], ends):
+        op = program.nodes[here].op
+        if isinstance(op, Load):
+            if not _lies_along(program, op, moved):
+                return False
+        elif not isinstance(op, Cast) and not (isinstance(op, Map) and op.function in FADING):
+            return False
+    return True
+
+
+def _lies_along(program: Program, op: Load, moved: frozenset[str]) -> bool:
+    """Whether a load gives 0 exactly where one of the moved axes is left."""
+    shape, own = program.scope.tensors[op.tensor].shape, set[str]()
+    for one, extent in zip(op.index, shape, strict=True):
+        here = moved & {axis for axis, _ in one.terms}
+        plain = [axis for axis in here if one == Index(((axis, 1),))]
+        if len(plain) != len(here) or own & here:
+            return False
+        if any(program.axes[axis] != extent for axis in here):
+            return False
+        own |= here
+    return own == moved and op.fill in (None, 0.0)
+
+
 class _Made:
     """What one read makes."""
 
@@ -137,6 +171,8 @@ class _Made:
                 self.known[after] = self._end(end)
         value = self._at(source, places)
         if inside is None or op.fill is None:
+            return value
+        if op.fill == 0 and _fades(self.program, source, self.moved):
             return value
         filled = where(inside, value, op.fill)
         return cast(filled, node.dtype) if filled.dtype != value.dtype else filled

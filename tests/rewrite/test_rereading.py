@@ -79,6 +79,50 @@ def test_reads_make_what_they_read(write: Callable[[Graph], None]) -> None:
     same(program, found[1])
 
 
+def squares(g: Graph, fill: float = 0) -> Tile:
+    n, m = g.axes(n=6, m=7)
+    x, y = g.input("X", (n, m), "f16"), g.input("Y", (n, m), "f32")
+    return (cast(x, "f32") * y + y).at(n=n - 1, m=m + 2, fill=fill)
+
+
+def scaled_rows(g: Graph, fill: float = 0) -> Tile:
+    n, m = g.axes(n=6, m=7)
+    x, s = g.input("X", (n, m), "f16"), g.input("s", (n,), "f32")
+    return (x * s).at(n=n - 1, m=m + 2, fill=fill)
+
+
+def parts_of_rows(g: Graph, fill: float = 0) -> Tile:
+    n, m = g.axes(n=6, m=5)
+    x = cast(g.tensor("X", (6, 7), "f16")[n, m + 1], "f32")
+    return x.at(n=n - 1, m=m + 1, fill=fill)
+
+
+def with_places(g: Graph, fill: float = 0) -> Tile:
+    n, m = g.axes(n=6, m=7)
+    return (g.input("X", (n, m), "f32") + cast(g.iota(n), "f32")).at(n=n - 1, fill=fill)
+
+
+@pytest.mark.parametrize(
+    ("write", "fill", "masks"),
+    [
+        (squares, 0, False), (squares, 1.0, True), (scaled_rows, 0, True),
+        (parts_of_rows, 0, True), (with_places, 0, True),
+    ],
+)  # fmt: skip
+def test_zeros_outside_are_what_loads_give_there(
+    write: Callable[[Graph, float], Tile], fill: float, masks: bool
+) -> None:
+    """Where all that is read is 0 outside; what a value's axes are a part of is not."""
+    g = Graph("outside")
+    g.output("O", write(g, fill))
+    program = g.program()
+    found = rewritten(program)
+    assert found is not None
+    functions = [getattr(node.op, "function", "") for node in found[1].nodes]
+    assert ("where" in functions) is masks
+    same(program, found[1])
+
+
 def test_it_is_offered_where_it_saves_memory() -> None:
     g = Graph("reads")
     n, m = g.axes(n=1 << 12, m=1 << 12)
