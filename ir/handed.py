@@ -15,6 +15,7 @@ from ir.ops.fold import Fold
 from ir.ops.map import Map
 from ir.ops.reduce import Contract
 from ir.program import Program
+from ir.stages import is_reduction
 
 _ADDED = {NAMED["sum"]: 0, NAMED["affine"]: 1}  # which argument a merge adds
 
@@ -45,20 +46,22 @@ def handed(program: Program, state: int) -> Handed | None:
     products = addends_of(program, whole)
     if not products or {*program.users(whole)} != {state}:
         return None
+    if not all(isinstance(program.nodes[one].op, Contract) for one in products):
+        return None
     if op.axis not in added.axes or {*added.axes} != {*node.axes} or added.dtype != node.dtype:
         return None
     return Handed(state, products, node.args[0] if op.part else None, op.axis)
 
 
 def addends_of(program: Program, whole: int) -> tuple[int, ...]:
-    """The products that a value is: itself, or those that it is the sum of, of which nothing else
-    is made; none if it is made of anything else."""
+    """The sums, of products say, that a value is: itself, or those that are added up to it, of
+    which nothing else is made and none is there twice; none if it is made of anything else."""
     found, left = list[int](), [whole]
     while left:
         node = program.nodes[here := left.pop()]
         if here != whole and len(program.users(here)) > 1:
             return ()
-        if isinstance(node.op, Contract):
+        if is_reduction(node):
             found.append(here)
         elif isinstance(node.op, Map) and node.op.function == "add":
             left += node.args

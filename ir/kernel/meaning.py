@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import product
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -54,6 +52,7 @@ from ir.kernel.tile_kernel import (
     Sync,
     TileKernel,
 )
+from ir.kernel.tiling import Tiling
 from ir.ops.base import Array, Environment, TileArray
 from ir.ops.fold import Fold
 from ir.ops.load import Load
@@ -65,41 +64,6 @@ from ir.scalar import COMBINES, running_bound
 OF_TILE = -1  # the block of what is the same for all of a tile
 Values = dict[int, TileArray]
 Step = Iterator[str]  # of a role: what it waits for; nothing where it has gone on
-
-
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """Points of a tile along each axis of a program, and the axes of its main loop."""
-
-    tiles: Mapping[str, int]
-    walked: tuple[str, ...]
-
-    def grid(self, program: Program) -> Iterator[dict[str, Array]]:
-        """The points of each tile of the axes that are not walked."""
-        free = [axis for axis in program.axes if axis not in self.walked]
-        counts = [range(-(-program.axes[axis] // self.tiles[axis])) for axis in free]
-        for place in product(*counts):
-            yield {
-                axis: self._points(program, axis, number)
-                for axis, number in zip(free, place, strict=True)
-            }
-
-    def blocks(self, program: Program) -> int:
-        """Blocks of the main loop."""
-        return prod(-(-program.axes[axis] // self.tiles[axis]) for axis in self.walked)
-
-    def block(self, program: Program, number: int) -> dict[str, Array]:
-        """The points of a block along the walked axes, the last of them fastest."""
-        found = {}
-        for axis in reversed(self.walked):
-            count = -(-program.axes[axis] // self.tiles[axis])
-            number, here = divmod(number, count)
-            found[axis] = self._points(program, axis, here)
-        return found
-
-    def _points(self, program: Program, axis: str, number: int) -> Array:
-        start, end = number * self.tiles[axis], (number + 1) * self.tiles[axis]
-        return np.arange(start, min(end, program.axes[axis]), dtype=np.int64)
 
 
 def run(

@@ -119,6 +119,8 @@ def _fades(program: Program, position: int, moved: frozenset[str]) -> bool:
 
     for here in program.behind([position], ends):
         op = program.nodes[here].op
+        if program.nodes[here].dtype == "e8m0":  # which has no 0
+            return False
         if isinstance(op, Load):
             if not _lies_along(program, op, moved):
                 return False

@@ -17,7 +17,7 @@ from ir.columns import Decision
 from ir.inputs import random_inputs
 from ir.kernel import Argument, Kernel
 from ir.kernel.body import Body, Operation, Part
-from ir.kernel.meaning import Tiling, run
+from ir.kernel.meaning import run
 from ir.kernel.passes import Pass, Pieces, Place, Roles, Synchronise, after_each
 from ir.kernel.rules import verify
 from ir.kernel.strip import Strip
@@ -38,6 +38,7 @@ from ir.kernel.tile_kernel import (
     rewritten,
     walk,
 )
+from ir.kernel.tiling import Tiling
 from ir.oracle import evaluate
 from ir.program import Program
 from ir.registry import load_operator

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import ir.kernel
 import ir.kernel.passes
 from ir.inputs import random_inputs
-from ir.kernel.meaning import Tiling, run
+from ir.kernel.meaning import run
 from ir.kernel.passes import after_each
 from ir.kernel.rules import verify
 from ir.kernel.tile_kernel import (
@@ -38,6 +38,7 @@ from ir.kernel.tile_kernel import (
     rewritten,
     walk,
 )
+from ir.kernel.tiling import Tiling
 from ir.ops.base import Array
 from ir.oracle import evaluate
 from ir.program import Program

@@ -102,10 +102,15 @@ def with_places(g: Graph, fill: float = 0) -> Tile:
     return (g.input("X", (n, m), "f32") + cast(g.iota(n), "f32")).at(n=n - 1, fill=fill)
 
 
+def powers(g: Graph, fill: float = 0) -> Tile:
+    n, m = g.axes(n=6, m=7)
+    return cast(g.input("X", (n, m), "e8m0"), "f32").at(n=n - 1, fill=fill)
+
+
 @pytest.mark.parametrize(
     ("write", "fill", "masks"),
     [
-        (squares, 0, False), (squares, 1.0, True), (scaled_rows, 0, True),
+        (powers, 0, True), (squares, 0, False), (squares, 1.0, True), (scaled_rows, 0, True),
         (parts_of_rows, 0, True), (with_places, 0, True),
     ],
 )  # fmt: skip

@@ -13,10 +13,11 @@ from ir.folding import cumulative, recurrence
 from ir.handed import all_handed
 from ir.inputs import random_inputs
 from ir.kernel import Kernel
-from ir.kernel.meaning import Tiling, run
+from ir.kernel.meaning import run
 from ir.kernel.passes import after_each
 from ir.kernel.rules import verify
 from ir.kernel.tile_kernel import AGAIN, If, Statement, TileKernel, When, rewritten
+from ir.kernel.tiling import Tiling
 from ir.oracle import evaluate
 from ir.phases import phases_of
 from ir.program import Program

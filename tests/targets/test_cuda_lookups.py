@@ -9,9 +9,10 @@ import pytest
 
 from ir import Graph, cast, contract, exp, reduce
 from ir.inputs import random_inputs
-from ir.kernel.meaning import Tiling, run
+from ir.kernel.meaning import run
 from ir.kernel.passes import after_each
 from ir.kernel.rules import verify
+from ir.kernel.tiling import Tiling
 from ir.oracle import evaluate
 from ir.program import Program
 from ir.registry import load_operator

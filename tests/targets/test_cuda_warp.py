@@ -13,10 +13,11 @@ from explorer.runtime import nvrtc
 from ir import Graph, cast, contract, exp, reduce
 from ir.errors import MissingTarget, Refusal
 from ir.inputs import random_inputs
-from ir.kernel.meaning import Tiling, run
+from ir.kernel.meaning import run
 from ir.kernel.passes import after_each
 from ir.kernel.rules import verify
 from ir.kernel.tile_kernel import AWAIT, COMMIT, FENCE, Sync, TileKernel
+from ir.kernel.tiling import Tiling
 from ir.oracle import evaluate
 from ir.program import Program
 from ir.schedule import Schedule

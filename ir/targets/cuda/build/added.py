@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from ir.handed import addends_of
 from ir.ops.map import Map
 from ir.ops.reduce import Carry
 from ir.program import Program
@@ -21,16 +22,17 @@ def whole_of(program: Program, products: Sequence[int]) -> int | None:
     kinds = {_kind(program, one) for one in products}
     if len(products) < 2 or len(kinds) > 1:
         return None
-    added, last = {*products}, None
-    for position in range(min(products), len(program.nodes)):
-        node = program.nodes[position]
-        if isinstance(node.op, Map) and node.op.function == "add" and {*node.args} <= added:
-            added.add(position)
-            last = position
-    inside = added - {last}
-    alone = all(len(program.users(one)) == 1 and {*program.users(one)} <= added for one in inside)
-    twice = any(len({*program.nodes[one].args}) == 1 for one in added - {*products})
-    return last if last is not None and alone and not twice else None
+    here, wanted = products[0], tuple(sorted(products))
+    while len(users := program.users(here)) == 1 and _is_sum(program, users[0]):
+        (here,) = users
+        if addends_of(program, here) == wanted:
+            return here
+    return None
+
+
+def _is_sum(program: Program, position: int) -> bool:
+    op = program.nodes[position].op
+    return isinstance(op, Map) and op.function == "add"
 
 
 def _kind(program: Program, position: int) -> tuple[object, ...]:
