@@ -101,7 +101,7 @@ def _of_coordinates(program: Program) -> frozenset[int]:
 
 def _apart(program: Program) -> Iterator[Program]:
     """The program with one axis as two, for each that an index asks for and that all ops let be."""
-    sums = _sums(program)
+    sums = sums_of(program)
     for axis, count in dict.fromkeys(_asked(program, sums)):
         extent, free = program.axes[axis], {f"{axis}_part", f"{axis}_in"}.isdisjoint(program.axes)
         if free and 1 < count < extent and extent % count == 0:
@@ -120,7 +120,7 @@ def _asked(program: Program, sums: Mapping[int, Sum]) -> Iterator[tuple[str, int
             continue
         seen.add(position)
         pending.extend(node.args)
-        divisor = _divisor(program, position)
+        divisor = divisor_of(program, position)
         of = sums.get(node.args[0]) if divisor else None
         if of is not None and [*of.terms.values()] == [1] and not of.constant % divisor:
             yield next(iter(of.terms)), divisor
@@ -130,7 +130,7 @@ def _is_whole(node: Node) -> bool:
     return isinstance(node.op, Map) and node.op.function in _WHOLE
 
 
-def _divisor(program: Program, position: int) -> int:
+def divisor_of(program: Program, position: int) -> int:
     """By what a quotient or a rest is taken, where that is a number; else 0."""
     node = program.nodes[position]
     op = node.op
@@ -147,7 +147,7 @@ def _divisor(program: Program, position: int) -> int:
     return value if op.function in ("floordiv", "mod") else 0
 
 
-def _sums(program: Program) -> dict[int, Sum]:
+def sums_of(program: Program) -> dict[int, Sum]:
     """The nodes that are sums of axes, as such."""
     found: dict[int, Sum] = {}
     for position in range(len(program.nodes)):
@@ -177,7 +177,7 @@ def _sum(program: Program, position: int, known: Mapping[int, Sum]) -> Sum | Non
         if not left.terms:
             return right.times(left.constant)
         return left.times(right.constant) if not right.terms else None
-    divisor = _divisor(program, position)
+    divisor = divisor_of(program, position)
     return _divided(left, divisor, op.function, program.axes) if divisor else None
 
 
@@ -220,16 +220,16 @@ def _left(value: Sum, divisor: int, function: str, extents: Mapping[str, int]) -
 def plain(program: Program) -> Program:
     """The program with sums of axes as such: added up anew, as terms where they are indices, and
     taken out of quotients and rests as far as they are multiples."""
-    sums = _sums(program)
+    sums = sums_of(program)
     carried = _carried(program, sums)
     indices = any(arg in sums for node in program.nodes for arg in _indices(node))
-    if not indices and not carried and not any(map(partial(_divisor, program), sums)):
+    if not indices and not carried and not any(map(partial(divisor_of, program), sums)):
         return program
     graph = graft(program)
     made: dict[int, Tile] = {}
     for position, node in enumerate(program.nodes):
         if position in sums and isinstance(node.op, Map):
-            made[position] = _tile(graph, sums[position])
+            made[position] = tile_of(graph, sums[position])
         elif position in carried:
             made[position] = _computed(graph, node.op, carried[position])
         elif isinstance(node.op, Load | Read | Scatter):
@@ -244,7 +244,7 @@ def _carried(program: Program, sums: Mapping[int, Sum]) -> dict[int, _Left]:
     """Quotients and rests of sums that are none themselves, and are of smaller ones."""
     found: dict[int, _Left] = {}
     for position, node in enumerate(program.nodes):
-        divisor = _divisor(program, position)
+        divisor = divisor_of(program, position)
         of = sums.get(node.args[0]) if divisor and position not in sums else None
         if of is None:
             continue
@@ -259,12 +259,12 @@ def _computed(graph: Graph, op: Op, left: _Left) -> Tile:
     """A quotient or a rest of what is left to be divided, and the rest of it."""
     assert isinstance(op, Map)
     divide = quotient if op.function in _QUOTIENTS else remainder
-    made = divide(_tile(graph, left.inner), left.divisor)
+    made = divide(tile_of(graph, left.inner), left.divisor)
     if left.times != 1:
         made = graph.add(Map("mul"), made, graph.add(Constant(left.times, "i32")))
     if left.outside == Sum({}):
         return made
-    return graph.add(Map("add"), _tile(graph, left.outside), made)
+    return graph.add(Map("add"), tile_of(graph, left.outside), made)
 
 
 def _indexed(
@@ -286,7 +286,7 @@ def _indexed(
     return replace(op, index=tuple(index)), tuple(node.args[number] for number in kept)
 
 
-def _tile(graph: Graph, value: Sum) -> Tile:
+def tile_of(graph: Graph, value: Sum) -> Tile:
     """A sum, computed."""
     found: Tile | None = None
     for axis, factor in value.terms.items():

@@ -25,6 +25,7 @@ from ir.rewrite import (
     keyed,
     landed,
     narrowing,
+    phased,
     placed,
     prefixed,
     rereading,
@@ -46,7 +47,7 @@ from ir.tiles import Tile
 WRITTEN = "written"
 WHOLE = (
     keyed, placed, landed, accumulated, scanned, rereading, strided, tiered, unshifted, contracted,
-    selected, prefixed,
+    selected, prefixed, phased,
 )  # of a program  # fmt: skip
 EFFORT = 2_500  # nodes of all programs that are looked at
 STRAY = 2.0  # times the least work, up to which a form is rewritten further

@@ -109,8 +109,9 @@ def narrowed(program: Program, apart: bool = False) -> Narrowed | None:
 
 def _factors(program: Program, split: _Split) -> Iterator[int]:
     """The factors of a product; one of a single part as it was before it was widened."""
+    kinds = _kinds(program)
     for factor, count in zip(program.nodes[split.position].args, split.counts, strict=True):
-        before = _before_cast(program, factor)
+        before = _before_cast(program, factor, kinds)
         narrow = count == 1 and program.nodes[before].dtype == PART
         yield before if narrow else factor
 
@@ -179,7 +180,7 @@ def _narrow(program: Program, position: int, kinds: Sequence[_Kind | None]) -> _
     node = program.nodes[position]
     if not isinstance(node.op, Contract) or node.dtype != WIDE:
         return None
-    found = tuple(_before_cast(program, arg) for arg in node.args)
+    found = tuple(_before_cast(program, arg, kinds) for arg in node.args)
     types = _types(*(kinds[factor] for factor in found))
     if "" in types:
         return None
@@ -190,7 +191,11 @@ def _narrow(program: Program, position: int, kinds: Sequence[_Kind | None]) -> _
     else:
         wide = holding(types, NARROW)
         wanted = (wide, wide)
-    same = all(program.nodes[arg].dtype == one for arg, one in zip(node.args, wanted, strict=True))
+    same = all(
+        program.nodes[arg].dtype == dtype
+        and (arg == factor or program.nodes[factor].dtype != dtype)
+        for arg, factor, dtype in zip(node.args, found, wanted, strict=True)
+    )
     return None if same or not wanted[0] else (wanted, found)
 
 
@@ -254,12 +259,15 @@ def _is_narrow(dtype: str) -> bool:
     return dtype != "bool" and dtype_of(dtype).bits <= (2 * BITS if is_float(dtype) else BITS)
 
 
-def _before_cast(program: Program, position: int) -> int:
+def _before_cast(program: Program, position: int, kinds: Sequence[_Kind | None]) -> int:
+    """A value before casts that change no number of it: to a type that holds its own, or that of
+    which they all are."""
     node = program.nodes[position]
     if isinstance(node.op, Cast) and is_float(node.dtype):
-        source = program.nodes[node.args[0]].dtype
-        if source != "bool" and holds(node.dtype, source):
-            return _before_cast(program, node.args[0])
+        source, kind = program.nodes[node.args[0]].dtype, kinds[node.args[0]]
+        own = kind is not None and kind.dtype == node.dtype
+        if source != "bool" and (own or holds(node.dtype, source)):
+            return _before_cast(program, node.args[0], kinds)
     return position
 
 
