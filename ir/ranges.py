@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from ir.loops import Carried
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.read import Read
+from ir.ops.reduce import Reduce
 from ir.program import Program
 
 Range = tuple[int, int]
@@ -41,7 +43,7 @@ def integer_range(
 def _ranged(program: Program, position: int) -> tuple[int, ...]:
     """The operands that an integer's bounds follow from."""
     node = program.nodes[position]
-    if is_float(node.dtype) or not isinstance(node.op, Cast | Map | Read):
+    if is_float(node.dtype) or not isinstance(node.op, Cast | Map | Read | Reduce):
         return ()
     return node.args[:1] if isinstance(node.op, Read) else node.args
 
@@ -56,17 +58,27 @@ def _range(program: Program, position: int, known: Mapping[int, Range | None]) -
         return int(node.op.value), int(node.op.value)
     if isinstance(node.op, Iota):
         return 0, program.axes[node.op.axis] - 1
-    if not isinstance(node.op, Cast | Map | Read):
+    if not isinstance(node.op, Cast | Map | Read | Reduce):
         return None
     parts = [known[arg] for arg in _ranged(program, position)]
     limit = LIMITS.get(node.dtype)
     found = mapped_range(node.op, parts) if isinstance(node.op, Map) else parts[0]
     if isinstance(node.op, Read) and node.op.fill is not None and found is not None:
         found = _both(found, (int(node.op.fill), int(node.op.fill)))
+    if isinstance(node.op, Reduce) and found is not None:
+        found = _reduced(program, node.op, found)
     if found is None and node.dtype == "bool":
         return limit
     inside = found is None or limit is None or (limit[0] <= found[0] and found[1] <= limit[1])
     return found if inside else limit
+
+
+def _reduced(program: Program, op: Reduce, each: Range) -> Range | None:
+    """Of an extreme, or a sum, of numbers within a range."""
+    count = prod(program.axes[axis] for axis in op.over)
+    if op.kind in ("max", "min"):
+        return each if count else None
+    return (count * each[0], count * each[1]) if op.kind == "sum" else None
 
 
 def mapped_range(op: Map, parts: Sequence[Range | None]) -> Range | None:

@@ -1,12 +1,14 @@
-"""What phases leave for each other in the type that all of its readers round it to.
+"""What phases leave for each other in the type that all of its readers round it to, and whole
+numbers in the narrowest type that holds them.
 
 The rounding is the readers' own, made once by who writes the value instead of by each of them:
-every bit stays, and half the bytes go through memory. Knows no target.
+every bit stays, and half the bytes go through memory. So do whole numbers, of which bounds are
+known by what they are made of: extremes of bytes are bytes. Knows no target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ir.builder import Graph
@@ -18,12 +20,13 @@ from ir.ops.scatter import Scatter
 from ir.ops.store import Store
 from ir.ops.top import Top
 from ir.program import Program
+from ir.ranges import integer_range, narrowest
 from ir.rewrite.graft import copy_node
 from ir.tiles import Tile
 
 _NARROW = 16  # bits
 _MADE_THERE = (Scatter, Top, Before, Recur)  # whose values are combined in memory, or read there
-_WIDE = "f32"
+_WIDE, _WHOLE = "f32", ("i32", "i64")
 
 
 def stored_narrow(programs: Sequence[Program], own: frozenset[str]) -> tuple[Program, ...]:
@@ -45,7 +48,47 @@ def stored_narrow(programs: Sequence[Program], own: frozenset[str]) -> tuple[Pro
         for name, to in readers.items()
         if name in left - own and len(to) == 1 and _is_narrow(min(to))
     }
-    return tuple(_rewritten(program, narrow) if narrow else program for program in programs)
+    programs = tuple(_rewritten(one, narrow) if narrow else one for one in programs)
+    return _whole_narrow(programs, own)
+
+
+def _whole_narrow(programs: Sequence[Program], own: frozenset[str]) -> tuple[Program, ...]:
+    """The same with whole numbers as narrow as they are known to be, those of earlier programs
+    first: what later ones make of them is known then."""
+    if not any(spec.dtype in _WHOLE for program in programs for spec in program.outputs):
+        return tuple(programs)
+    fills: dict[str, set[float]] = {}
+    for program in programs:
+        for node in program.nodes:
+            if isinstance(node.op, Load) and node.op.fill is not None:
+                fills.setdefault(node.op.tensor, set()).add(node.op.fill)
+    narrow: dict[str, str] = {}
+    made = []
+    for program in programs:
+        read = _rewritten(program, narrow)
+        if not any(isinstance(node.op, _MADE_THERE) for node in read.nodes):
+            here = {spec.name: spec.dtype for spec in read.outputs
+                    if spec.dtype in _WHOLE and spec.name not in own}  # fmt: skip
+            found = {name: _least(read, name, fills.get(name, set())) for name in here}
+            less = {name: dtype for name, dtype in found.items() if dtype != here[name]}
+            read = _rewritten(read, less)
+            narrow |= less
+        made.append(read)
+    return tuple(made)
+
+
+def _least(program: Program, name: str, fills: Iterable[float]) -> str:
+    """The narrowest type of all whole numbers that are stored in a tensor, or stand for what lies
+    outside of it; its own where they are not known."""
+    dtype = program.scope.tensors[name].dtype
+    low, high = int(min(fills, default=0)), int(max(fills, default=0))
+    for node in program.nodes:
+        if isinstance(node.op, Store) and node.op.tensor == name:
+            bounds = integer_range(program, node.args[0])
+            if bounds is None or program.nodes[node.args[0]].dtype != dtype:
+                return dtype
+            low, high = min(low, bounds[0]), max(high, bounds[1])
+    return narrowest(dtype, (low, high))
 
 
 def _stored_as_it_is(program: Program, name: str) -> bool:
@@ -87,8 +130,11 @@ def _rewritten(program: Program, narrow: Mapping[str, str]) -> Program:
         if isinstance(node.op, Store) and node.op.tensor in narrow:
             args = [graph.add(Cast(narrow[node.op.tensor]), *args)]
         read = program.nodes[node.args[0]].op if node.args else None
-        if isinstance(node.op, Cast) and isinstance(read, Load) and read.tensor in narrow:
+        known = isinstance(read, Load) and narrow.get(read.tensor, "")
+        if isinstance(node.op, Cast) and known and is_float(known):
             made.append(args[0])
+        elif isinstance(node.op, Load) and not is_float(narrow.get(node.op.tensor, _WIDE)):
+            made.append(graph.add(Cast(node.dtype), copy_node(graph, program, position, args)))
         else:
             made.append(copy_node(graph, program, position, args))
     return graph.program()

@@ -113,7 +113,7 @@ class BlockCosts:
         busy = np.minimum(together * threads * asked / 1024.0, 1.0)
         busy = busy * np.minimum(share / together, 1.0)
         traffic = moved / MEMORY_BYTES_PER_CLOCK / self.hardware["sms"] * self._hints(columns)
-        work = self._work(tiles) / LANES_PER_CLOCK / self.hardware["sms"]
+        work = self._work(tiles, own) / LANES_PER_CLOCK / self.hardware["sms"]
         shape = self.kernel.shape
         read = self.kernel.reads.clocks(columns, threads, shape.lanes, self._times(columns))
         read = read / self.hardware["sms"]
@@ -425,9 +425,13 @@ class BlockCosts:
         whole = float(prod(d.extent for d in group.first.dimensions)) * self.hardware["sms"]
         return np.asarray(np.where(near, whole * size / SECTOR, np.inf))
 
-    def _work(self, tiles: dict[str, Array]) -> Array:
-        """Operations, those on padding included."""
-        padding = [np.ceil(e / tiles[a]) * tiles[a] / e for a, e in self.program.axes.items()]
+    def _work(self, tiles: dict[str, Array], own: dict[str, Array]) -> Array:
+        """Operations, those on padding included, which compilers leave out of an axis that lies
+        whole in one thread."""
+        padding = [
+            np.where(own[a] >= np.maximum(tiles[a], e), 1.0, np.ceil(e / tiles[a]) * tiles[a] / e)
+            for a, e in self.program.axes.items()
+        ]
         return np.asarray(self.program.flops * _product(padding, len(padding[0])))
 
     def _roles(self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array]) -> Table:

@@ -20,13 +20,15 @@ from ir.targets.cuda.text.naming import text_name
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One dimension of a tensor as it is indexed: stride and extent in elements."""
+    """One dimension of a tensor as it is indexed: stride and extent in elements. `bent`: what is
+    outside is read inside, at another index."""
 
     terms: tuple[tuple[str, int], ...]
     constant: int
     gather: int | None
     stride: int
     extent: int
+    bent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ class Access:
         if len(self.dimensions) < 2:
             return self
         *outer, before, last = self.dimensions
-        if last.terms or last.gather is not None or before.gather is not None:
+        looked_up = before.gather is not None or last.gather is not None
+        if last.terms or looked_up or before.bent or last.bent:
             return self
         many = last.extent
         terms = tuple((axis, many * c) for axis, c in before.terms)

@@ -21,6 +21,7 @@ from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.program import Program
 from ir.targets.cuda.layouts.access import Access, Dimension
+from ir.targets.cuda.layouts.bent import bends, plain_access
 from ir.targets.cuda.layouts.frame import Digit, Frame
 from ir.targets.cuda.layouts.vectors import VECTOR_BYTES
 
@@ -84,10 +85,14 @@ def alike(program: Program) -> tuple[tuple[int, ...], ...]:
     """Loads of one tensor whose indices differ by constants at most, in groups."""
     found: dict[object, list[int]] = {}
     for position, node in enumerate(program.nodes):
-        if not isinstance(node.op, Load) or node.args or dtype_of(node.dtype).bits < 8:
+        if not isinstance(node.op, Load) or dtype_of(node.dtype).bits < 8:
             continue
-        terms = tuple(index.terms for index in node.op.index)
-        key = (node.op.tensor, node.axes, node.op.fill, terms)
+        bent = bends(program).get(position)
+        if node.args and bent is None:
+            continue
+        terms = tuple(d.terms for d in plain_access(program, position).dimensions)
+        functions = tuple((number, one.function) for number, one in (bent or {}).items())
+        key = (node.op.tensor, node.axes, node.op.fill, terms, functions)
         found.setdefault(key, []).append(position)
     return tuple(map(tuple, found.values()))
 

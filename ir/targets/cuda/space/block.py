@@ -64,6 +64,7 @@ from ir.targets.cuda.text.passes import find_passes
 
 MAX_THREADS = 1024
 MAX_REGISTERS = 128  # of one value in one thread
+_SHORT = 4  # steps of a window between which neighbours read what lies near
 MAX_ALL = 192  # of all values that a thread may hold at a time, roughly
 
 
@@ -82,7 +83,7 @@ class BlockShape:
     @cached_property
     def lanes(self) -> tuple[str, ...]:
         """Axes along which some tensor is contiguous, the largest tensor first, of several (those
-        of a window) the longest."""
+        of a window) the longest; last those along which a window goes in short steps."""
         found: dict[str, int] = {}
         for node in self.program.nodes:
             if not isinstance(node.op, (Load, Store)):
@@ -94,11 +95,19 @@ class BlockShape:
                 axis for axis, coefficient in node.op.index[-1].terms if coefficient == 1
             )  # fmt: skip
             for axis in sorted(last, key=lambda axis: -self.program.axes[axis]):
-                if prod(spec.shape) > found.get(axis, 0):
+                size = 0 if self._is_within(node.op, axis) else prod(spec.shape)
+                if size > found.get(axis, -1):
                     found.pop(axis, None)  # behind those of a tensor as large that were found
-                    found[axis] = prod(spec.shape)
+                    found[axis] = size
         ranked = sorted(found, key=lambda axis: -found[axis])
         return tuple(ranked) or tuple(self.program.axes)[:1]
+
+    def _is_within(self, op: Load | Store, axis: str) -> bool:
+        """Whether an axis is that of a window which a longer one moves along, in short steps."""
+        if isinstance(op, Store):
+            return False
+        long, steps = self.program.axes, op.index[-1].terms
+        return any(1 < abs(step) <= _SHORT and long[one] > long[axis] for one, step in steps)
 
     @cached_property
     def loops(self) -> tuple[frozenset[str], ...]:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from ir.columns import Columns
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
-from ir.targets.cuda.layouts.access import Access, load_access
+from ir.targets.cuda.layouts.access import Access
+from ir.targets.cuda.layouts.bent import plain_access
 from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.layouts.windows import alike
 from ir.targets.cuda.space.block_options import AHEAD
@@ -57,7 +58,7 @@ class Reads:
     @cached_property
     def groups(self) -> tuple[Group, ...]:
         """Loads that are alike, and those of places that are themselves read one by one."""
-        nodes, tensors = self.program.nodes, self.program.scope.tensors
+        nodes = self.program.nodes
         groups = alike(self.program)
         known = {position for group in groups for position in group}
         loads = [p for p, node in enumerate(nodes) if isinstance(node.op, Load)]
@@ -65,7 +66,7 @@ class Reads:
         alone = ((p,) for p in loads if p not in known)
         for number, group in enumerate((*groups, *alone)):
             ops = [op for p in group if isinstance(op := nodes[p].op, Load)]
-            own = (load_access(op, tensors[op.tensor]) for op in ops)
+            own = (plain_access(self.program, p) for p in group)
             accesses = tuple(
                 a.joined if op.fill is None else a for a, op in zip(own, ops, strict=True)
             )

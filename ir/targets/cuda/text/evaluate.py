@@ -176,7 +176,7 @@ class Evaluator(Combining):
         text = text or self._exponential(position, point, memo) or self._divided(position, point)
         text = text or self._drawn(position, point, memo)
         if not text:
-            text = self._applied(position, [self.scalar(arg, point, memo) for arg in node.args])
+            text = self.applied(position, [self.scalar(arg, point, memo) for arg in node.args])
         name = self.w.name("v")
         self.w.line(f"const {scalars.register_type(node.dtype)} {name} = {text};")
         memo[position] = name
@@ -309,10 +309,10 @@ class Evaluator(Combining):
         for position in ordered.through:
             args = self.nodes[position].args
             texts = [value if arg == inner else self.scalar(arg, nowhere, {}) for arg in args]
-            inner, value = position, self._applied(position, texts)
+            inner, value = position, self.applied(position, texts)
         return value
 
-    def _applied(self, position: int, arguments: list[str]) -> str:
+    def applied(self, position: int, arguments: list[str]) -> str:
         node, op = self.nodes[position], self.nodes[position].op
         assert isinstance(op, Map)
         types = [self.nodes[arg].dtype for arg in node.args]

@@ -13,6 +13,7 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.targets.cuda.build.readers import read_once
 from ir.targets.cuda.layouts.access import Access, load_access, store_access
+from ir.targets.cuda.layouts.bent import plain_access
 from ir.targets.cuda.layouts.frame import Digit, Frame
 from ir.targets.cuda.layouts.lanes import digits_part
 from ir.targets.cuda.layouts.windows import Window, accesses_of, width_of, windows
@@ -97,13 +98,13 @@ class Transfers(Registers):
 
     def _load(self, position: int) -> Fragment:
         node, access = self.nodes[position], self.access(position)
-        if not access.plain:
-            return self._gather(position, access)
         window = self._window(position)
         if window is not None:
             fragments = load_window(self, window)
             self.values |= fragments
             return fragments[position]
+        if not access.plain:
+            return self._gather(position, access)
         fragment = self.new(access.tensor, node.axes, node.dtype)
         if position in self.staged:
             self._take(position, fragment)
@@ -130,9 +131,13 @@ class Transfers(Registers):
 
     def window_access(self, position: int) -> Access:
         """A load's access as one of a window."""
-        op, access = self.nodes[position].op, self.access(position)
+        op, access = self.nodes[position].op, plain_access(self.program, position)
         assert isinstance(op, Load)
         return access.joined if op.fill is None else access
+
+    def applied(self, position: int, arguments: list[str]) -> str:
+        """A map's function of texts."""
+        raise NotImplementedError
 
     def _pays(self, window: Window) -> bool:
         """Whether a window that saves no element takes fewer accesses, at most half of what they

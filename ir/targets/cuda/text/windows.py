@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
+from ir.ops.map import Constant
 from ir.targets.cuda.layouts.access import Access, Dimension
+from ir.targets.cuda.layouts.bent import Bend, bends
 from ir.targets.cuda.layouts.frame import Digit
 from ir.targets.cuda.layouts.windows import Side, Window, spans, width_of
 from ir.targets.cuda.text import scalars
@@ -31,6 +34,17 @@ class _Window:
         self.along, self.weights = window.weights()
         self.outer = {n: Digit(f"{n}", side.count, 0) for n, side in enumerate(window.sides[:-1])}
         self.name = ""
+        self.bent = self._bent()
+
+    def _bent(self) -> dict[int, Bend]:
+        """The dimensions of which some thread reads what is outside elsewhere."""
+        found = bends(self.e.program).get(self.window.loads[0], {})
+        sides = list(zip(self.access.dimensions, self.window.sides, strict=True))
+        ranges = {n: self._range(*sides[n], None) for n in found}
+        return {
+            n: bend for n, bend in found.items()
+            if ranges[n][0] < 0 or ranges[n][1] >= sides[n][0].extent
+        }  # fmt: skip
 
     def load(self) -> dict[int, Fragment]:
         e, window = self.e, self.window
@@ -38,11 +52,17 @@ class _Window:
         kind = scalars.register_type(self.node.dtype)
         e.w.line(f"{kind} {self.name}[{window.count}];")
         kept = [digit for side in window.sides for digit, _ in side.kept]
-        with e.w.block(""):
+        steps = [*kept, *(d for d in self.outer.values() if d.size > 1)]
+        within = " && ".join(self._within())
+        with e.w.block(f"if ({within})" if within else ""):
             pointer = e.pointer(self._first(), "const ")
-            with e.each([*kept, *(d for d in self.outer.values() if d.size > 1)]) as point:
+            with e.each(steps) as point:
                 for first, numbers in spans(window, self.width):
                     self._take(pointer, point, first, numbers)
+        if within:
+            with e.w.block("else"), e.each(steps) as point:
+                for number in range(window.sides[-1].count):
+                    self._look_up(point, number)
         digits = e.own(self.node.axes)
         weights = tuple(self.weights[digit] for digit in digits)
         return {p: Fragment(self.name, digits, 0, weights, window.start(p)) for p in window.loads}
@@ -74,6 +94,63 @@ class _Window:
         self.e.unpacked(
             dict(zip(places, targets, strict=True)), dtype, size, value, condition, outside
         )
+
+    def _within(self) -> Iterator[str]:
+        """Conditions that no element of the thread's box is read elsewhere."""
+        for n in self.bent:
+            d, side = self.access.dimensions[n], self.window.sides[n]
+            least, most = side.least, side.least + (side.count - 1) * side.unit
+            for digit, step in side.kept:
+                reach = (digit.size - 1) * step
+                least, most = least + min(reach, 0), most + max(reach, 0)
+            yield f"{self._place(d, [], least)} >= 0"
+            yield f"{self._place(d, [], most)} < {d.extent}"
+
+    def _place(self, d: Dimension, moved: list[str], start: int) -> str:
+        """An index along a dimension, so far from where the thread's digits are 0."""
+        bases = ((self.e.base(axis), c) for axis, c in d.terms)
+        parts = [times(base, c) for base, c in bases if base != "0"] + moved
+        parts += [str(start)] if start or not parts else []
+        return f"({' + '.join(parts)})"
+
+    def _look_up(self, point: Point, number: int) -> None:
+        """One element of a row, wherever it is read."""
+        e, dtype, row = self.e, self.node.dtype, self.window.sides[-1]
+        first = row.least + row.unit * number
+        condition, parts = self._inside(point, first), []
+        for n, (d, side) in enumerate(zip(self.access.dimensions, self.window.sides, strict=True)):
+            start = first if n == len(self.window.sides) - 1 else side.least
+            index = self._place(d, self._moved(n, side, point, 1), start)
+            if n in self.bent:
+                index = self._elsewhere(self.bent[n], d, index, self._range(d, side, None))
+            parts.append(f"(i64){index} * {d.stride}")
+        value = f"{e.w.pointer(self.access.tensor)}[{' + '.join(parts)}]"
+        value = scalars.from_storage(value, dtype)
+        text = f"({condition}) ? {value} : {scalars.literal(0, dtype)}" if condition else value
+        e.w.line(f"{self.name}[{self._register(point, number)}] = {text};")
+
+    def _elsewhere(self, bend: Bend, d: Dimension, index: str, ends: tuple[int, int]) -> str:
+        """Where what an index names is read; inside the tensor for points that no axis has, too."""
+        e, place = self.e, self.e.w.name("place")
+        e.w.line(f"const i32 {place} = {index};")
+        known: dict[int, str] = {}
+        for part, many, more in bend.parts:
+            known[part] = f"({times(place, many)} + {more})" if more else times(place, many)
+        for position in e.program.behind([bend.node], lambda p: p in known):
+            node = e.nodes[position]
+            if isinstance(node.op, Constant):
+                known.setdefault(position, scalars.literal(node.op.value, node.dtype))
+            elif position not in known:
+                known[position] = f"({e.applied(position, [known[arg] for arg in node.args])})"
+        values = bend.values(e.program, *ends)
+        found = known[bend.node]
+        if values.min() < 0 or values.max() >= d.extent:
+            last = scalars.literal(d.extent - 1, "i32")
+            found = scalars.apply("min", "i32", [found, last], "i32", False)
+            found = scalars.apply("max", "i32", [found, "0"], "i32", False)
+        bent = e.w.name("bent")
+        e.w.line(f"const i32 {bent} = {found};")
+        return bent
 
     def _register(self, point: Point, number: int) -> str:
         parts = [str(number)] if number else []
@@ -110,13 +187,12 @@ class _Window:
         """A condition that an access lies within the tensor; empty if it always does."""
         bounds = []
         for n, (d, side) in enumerate(zip(self.access.dimensions, self.window.sides, strict=True)):
+            if n in self.bent:
+                continue
             last = n == len(self.window.sides) - 1
             low, high = self._range(d, side, first if last else None)
             start = first if last else side.least
-            parts = [times(self.e.base(axis), c) for axis, c in d.terms if self.e.base(axis) != "0"]
-            parts += self._moved(n, side, point, 1)
-            parts += [str(start)] if start or not parts else []
-            index = f"({' + '.join(parts)})"
+            index = self._place(d, self._moved(n, side, point, 1), start)
             if low < 0:
                 bounds.append(f"{index} >= 0")
             if high >= d.extent:
