@@ -20,7 +20,7 @@ from ir.ops.scatter import Scatter
 from ir.ops.store import Store
 from ir.ops.top import Top
 from ir.program import Program
-from ir.ranges import integer_range, narrowest
+from ir.ranges import Range, integer_range, narrowest
 from ir.rewrite.graft import copy_node
 from ir.tiles import Tile
 
@@ -63,32 +63,43 @@ def _whole_narrow(programs: Sequence[Program], own: frozenset[str]) -> tuple[Pro
             if isinstance(node.op, Load) and node.op.fill is not None:
                 fills.setdefault(node.op.tensor, set()).add(node.op.fill)
     narrow: dict[str, str] = {}
+    known: dict[str, Range] = {}
     made = []
     for program in programs:
         read = _rewritten(program, narrow)
         if not any(isinstance(node.op, _MADE_THERE) for node in read.nodes):
-            here = {spec.name: spec.dtype for spec in read.outputs
-                    if spec.dtype in _WHOLE and spec.name not in own}  # fmt: skip
-            found = {name: _least(read, name, fills.get(name, set())) for name in here}
-            less = {name: dtype for name, dtype in found.items() if dtype != here[name]}
+            less = {}
+            for spec in read.outputs:
+                bounds = None
+                if spec.dtype in _WHOLE and spec.name not in own:
+                    bounds = _bounds(read, spec.name, fills.get(spec.name, set()), known)
+                if bounds is not None and narrowest(spec.dtype, bounds) != spec.dtype:
+                    less[spec.name], known[spec.name] = narrowest(spec.dtype, bounds), bounds
             read = _rewritten(read, less)
             narrow |= less
         made.append(read)
     return tuple(made)
 
 
-def _least(program: Program, name: str, fills: Iterable[float]) -> str:
-    """The narrowest type of all whole numbers that are stored in a tensor, or stand for what lies
-    outside of it; its own where they are not known."""
-    dtype = program.scope.tensors[name].dtype
+def _bounds(
+    program: Program, name: str, fills: Iterable[float], known: Mapping[str, Range]
+) -> Range | None:
+    """Of all whole numbers that are stored in a tensor, or stand for what lies outside of it, by
+    the bounds of tensors before; None where they are not known."""
+    nodes = program.nodes
+    assumed = {
+        position: known[node.op.tensor]
+        for position, node in enumerate(nodes)
+        if isinstance(node.op, Load) and node.op.tensor in known
+    }
     low, high = int(min(fills, default=0)), int(max(fills, default=0))
-    for node in program.nodes:
+    for node in nodes:
         if isinstance(node.op, Store) and node.op.tensor == name:
-            bounds = integer_range(program, node.args[0])
-            if bounds is None or program.nodes[node.args[0]].dtype != dtype:
-                return dtype
+            bounds = integer_range(program, node.args[0], assumed)
+            if bounds is None or nodes[node.args[0]].dtype != program.scope.tensors[name].dtype:
+                return None
             low, high = min(low, bounds[0]), max(high, bounds[1])
-    return narrowest(dtype, (low, high))
+    return low, high
 
 
 def _stored_as_it_is(program: Program, name: str) -> bool:

@@ -103,7 +103,8 @@ class Write:
 class Combine:
     """An element becomes what it is together with a scalar, as a scatter of `kind` combines them.
 
-    Points may meet in one: what comes of it does not depend on their order (`is_free`).
+    Points may meet in one: but for sums of floats, what comes of it does not depend on their order
+    (`is_free`).
     """
 
     kind: str

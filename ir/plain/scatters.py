@@ -92,11 +92,6 @@ def _kernels(
     if ways.private and workers and axis is not None:
         return (Gathered(maker, piece, axis).in_order(workers), *maker.merged())
     if ways.atomic:
-        if not is_free(op.kind, maker.dtype):
-            raise ProgramError(
-                f"{values.program.name}: scatter {op.kind} of {maker.dtype}: what comes of it "
-                "depends on the order, so that it is not atomic"
-            )
         if ways.shared and axis is not None and fits_a_group(values.program, group[0]):
             return (maker.filled(), Gathered(maker, piece, axis).at_once())
         return (maker.filled(), maker.combined(sources), *maker.merged())
@@ -129,7 +124,7 @@ def scatter_choices(program: Program, group: list[int]) -> Choices:
     free = is_free(op.kind, compute_dtype(node.dtype))
     shared = free and fits_a_group(program, group[0])
     private = workers_of(program, group[0]) > 0
-    return Choices(extents[axis], True, free, inner, ordered, shared, private)
+    return Choices(extents[axis], True, True, inner, ordered, shared, private)
 
 
 def cut_axis(program: Program, op: Scatter, sources: Sequence[str]) -> str | None:

@@ -299,6 +299,10 @@ TW_INLINE void tw_add_f32(void* address, f32 v) { rt_add_f32(address, v); }
 TW_INLINE i32 tw_claim(i32* address) { return (*address)++; }
 //@ tw_combine_sum_i32
 TW_INLINE void tw_combine_sum_i32(i32* address, i32 v) { *address = (i32)((u32)*address + (u32)v); }
+//@ tw_combine_sum_f32
+TW_INLINE void tw_combine_sum_f32(f32* address, f32 v) { *address = *address + v; }
+//@ tw_combine_sum_f64
+TW_INLINE void tw_combine_sum_f64(f64* address, f64 v) { *address = *address + v; }
 //@ tw_combine_sum_i64
 TW_INLINE void tw_combine_sum_i64(i64* address, i64 v) { *address = (i64)((u64)*address + (u64)v); }
 //@ tw_combine_max_i32 tw_combine_max_i64 tw_combine_max_f32 tw_combine_max_f64

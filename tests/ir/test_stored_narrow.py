@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ir import Graph, Program, cast, contract, cumulative, recurrence, sqrt
+from ir import Graph, Program, cast, contract, cumulative, recurrence, reduce, sqrt
 from ir.inputs import random_inputs
 from ir.phases import phases_of
 from ir.registry import load_operator
@@ -90,3 +90,44 @@ def test_states_between_chunks_are_as_products_take_them() -> None:
     setting = {"b": 1, "t": 12, "heads": 4, "p": 3, "n": 5, "groups": 2, "chunk": 4}
     program = load_operator("mamba2_chunked").build(**setting, dtype="f16")
     assert "f16" in between(program).values()
+
+
+def opened(dtype: str = "u8", fill: float = 0) -> Program:
+    """The largest of the least numbers around each point."""
+    g = Graph("opened")
+    y, x, p, q = g.axes(y=9, x=14, p=3, q=3)
+    image = g.tensor("I", (9, 14), dtype, fill=0)
+    low = reduce("min", image[y + p - 1, x + q - 1], over=(p, q))
+    high = reduce("max", low.at(y=y + p - 1, x=x + q - 1, fill=fill), over=(p, q))
+    g.output("O", high, "i32", (y, x))
+    return g.program()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill", "stored"),
+    [("u8", 0, "u8"), ("i8", -100, "i8"), ("u8", 300, "i16"), ("i16", 0, "i16"), ("i32", 0, "i32")],
+)
+def test_whole_numbers_are_stored_in_the_bytes_that_they_need(
+    dtype: str, fill: float, stored: str
+) -> None:
+    assert {*between(opened(dtype, fill)).values()} == {stored}
+
+
+def test_what_is_made_of_narrow_ones_is_known_again() -> None:
+    g = Graph("sums")
+    y, x, p = g.axes(y=9, x=14, p=3)
+    count = reduce("sum", g.tensor("I", (9, 14), "u8", fill=0)[y + p - 1, x], over=p)
+    again = reduce("sum", count.at(y=y + p - 1, fill=0), over=p)
+    g.output("O", reduce("max", again.at(x=x + p - 1, fill=0), over=p), "i32", (y, x))
+    assert [*between(g.program()).values()] == ["i16", "i16"]  # 765 and 2295 at most
+
+
+@needs_compiler
+@pytest.mark.parametrize(("dtype", "fill"), [("u8", 0), ("i8", -100), ("u8", 300)])
+def test_kernels_of_narrow_whole_numbers_are_right(dtype: str, fill: float) -> None:
+    program = opened(dtype, fill)
+    inputs = random_inputs(program, np.random.default_rng(1))
+    wanted, space = bounds_of(program, inputs), BACKEND.space(program, HARDWARE)
+    for row in space.sample(np.random.default_rng(2), 4):
+        kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+        assert not problems(program, kernel, inputs, wanted, 0)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ir.schedule import Schedule
     from ir.space import Space
 
-GENERATOR = "40"
+GENERATOR = "41"
 
 
 class CudaBackend:

@@ -106,10 +106,12 @@ class _Functions:
         return found
 
     def _bend(self, position: int, extent: int) -> Bend | None:
-        """The function that an index is, if it leaves what is inside the tensor and ends inside."""
+        """The function that an index is, if it leaves what is inside the tensor and ends inside: of
+        the sum that is most of the time inside."""
         parts = self._parts(position)
         if not parts or position in parts:  # of data, or of no axis; plain already
             return None
+        found: list[tuple[int, Bend]] = []
         for first in sorted(parts.values(), key=_order):
             times = {here: _times(one, first) for here, one in parts.items()}
             if None in times.values():
@@ -119,8 +121,10 @@ class _Functions:
             own = tuple((here, *rest) for here, rest in sorted(more.items()))
             bend = Bend(position, first, own, self._number(position, more, {}))
             if self._fits(bend, extent):
-                return bend
-        return None
+                low, high = first.bounds(self.program.axes)
+                found.append((min(high, extent - 1) - max(low, 0), bend))
+        inside = max((count for count, _ in found), default=0)
+        return next((bend for count, bend in found if count == inside), None)
 
     def _parts(self, position: int) -> dict[int, Sum]:
         """The sums of axes that a whole number is made of; none where it is made of others."""
@@ -138,7 +142,8 @@ class _Functions:
         low, high = bend.of.bounds(self.program.axes)
         if high - low + extent > _FEW:
             return False
-        every, inside = (bend.values(self.program, *ends) for ends in ((low, high), (0, extent - 1)))
+        every = bend.values(self.program, low, high)
+        inside = bend.values(self.program, 0, extent - 1)
         within = bool((every >= 0).all() and (every < extent).all())
         return within and np.array_equal(inside, np.arange(extent))
 

@@ -349,10 +349,14 @@ TW_INLINE void tw_grid_launch() { asm volatile("griddepcontrol.launch_dependents
 // The number that stands there, which is the caller's own; the next one gets one more.
 TW_INLINE i32 tw_claim(i32* address) { return atomicAdd(address, 1); }
 //@ tw_combine_sum_i32
-// Combinations with what is in memory, each atomic; the order does not show in the result.
+// Combinations with what is in memory, each atomic; the order shows in sums of floats alone.
 TW_INLINE void tw_combine_sum_i32(i32* address, i32 v) { atomicAdd(address, v); }
 //@ tw_combine_sum_i64
 TW_INLINE void tw_combine_sum_i64(i64* address, i64 v) { atomicAdd((unsigned long long*)address, (unsigned long long)v); }
+//@ tw_combine_sum_f32
+TW_INLINE void tw_combine_sum_f32(f32* address, f32 v) { atomicAdd(address, v); }
+//@ tw_combine_sum_f64
+TW_INLINE void tw_combine_sum_f64(f64* address, f64 v) { atomicAdd(address, v); }
 //@ tw_combine_max_i32
 TW_INLINE void tw_combine_max_i32(i32* address, i32 v) { atomicMax(address, v); }
 //@ tw_combine_min_i32
