@@ -41,6 +41,7 @@ from ir.rewrite.chunks import NAME, WHY, chunked
 from ir.rewrite.graft import copy_node, graft
 from ir.rewrite.patterns import build, matches, parsed
 from ir.rewrite.rules import REGROUPED, RULES, Rule
+from ir.rewrite.viewed import viewed
 from ir.rewrite.work import Rates, Work, work_of
 from ir.tiles import Tile
 
@@ -141,7 +142,7 @@ def forms_of(program: Program, rates: Rates) -> Forms:
 
 class _Search:
     def __init__(self, program: Program, rates: Rates) -> None:
-        self.rates, program = rates, narrowing.unwidened(program)
+        self.rates, program = rates, narrowing.unwidened(viewed(program))
         self.written = Form(program, canonical(program), work_of(program, rates))
         self.known: dict[str, Form] = {self.written.key: self.written}
         self.chunks = any(True for _ in chunked(self.written.program))  # without any other step
@@ -155,7 +156,7 @@ class _Search:
                 continue
             for step, cancels, program in self._steps(form):
                 effort += len(program.nodes)
-                program = narrowing.unwidened(program)
+                program = narrowing.unwidened(viewed(program))
                 key = canonical(program)
                 if key in self.known:
                     continue

@@ -17,7 +17,7 @@ from ir.schedule import Schedule
 from ir.targets.cuda.layouts.access import load_access
 from ir.targets.cuda.layouts.frame import Digit
 from ir.targets.cuda.layouts.windows import Window, alike, spans, windows
-from ir.targets.cuda.space.block import BlockShape
+from ir.targets.cuda.space.block_shape import BlockShape
 from tests.emulator.emulate import compiler
 from tests.few import draws
 from tests.judging import bounds_of

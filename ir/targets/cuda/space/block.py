@@ -8,9 +8,8 @@ exact products alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from itertools import combinations
 from math import prod
 from typing import Any
 
@@ -19,13 +18,9 @@ import numpy as np
 from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
-from ir.ops.load import Load
-from ir.ops.store import Store
 from ir.program import Program
-from ir.rewrite.walking import walked
 from ir.schedule import Value
 from ir.space import Constraint, Space
-from ir.stages import is_reduction, reduced_axes
 from ir.target import Hardware
 from ir.targets.cuda.grid.overlap import PREFETCH
 from ir.targets.cuda.launch import Launch
@@ -59,102 +54,12 @@ from ir.targets.cuda.space.block_options import (
     spread_of,
 )
 from ir.targets.cuda.space.block_rules import OptionRules
+from ir.targets.cuda.space.block_shape import BlockShape
 from ir.targets.cuda.space.reads import Reads
-from ir.targets.cuda.text.passes import find_passes
 
 MAX_THREADS = 1024
 MAX_REGISTERS = 128  # of one value in one thread
-_SHORT = 4  # steps of a window between which neighbours read what lies near
 MAX_ALL = 192  # of all values that a thread may hold at a time, roughly
-
-
-@dataclass(frozen=True)
-class BlockShape:
-    """What the space of one block kernel is made from."""
-
-    program: Program
-
-    @cached_property
-    def reduced(self) -> tuple[str, ...]:
-        """Axes that some reduction combines over."""
-        gone = {a for n in self.program.nodes if is_reduction(n) for a in reduced_axes(n)}
-        return tuple(axis for axis in self.program.axes if axis in gone)
-
-    @cached_property
-    def lanes(self) -> tuple[str, ...]:
-        """Axes along which some tensor is contiguous, the largest tensor first, of several (those
-        of a window) the longest; last those along which a window goes in short steps."""
-        found: dict[str, int] = {}
-        for node in self.program.nodes:
-            if not isinstance(node.op, (Load, Store)):
-                continue
-            spec = self.program.scope.tensors[node.op.tensor]
-            if not spec.shape:
-                continue
-            last = node.op.axes[-1:] if isinstance(node.op, Store) else tuple(
-                axis for axis, coefficient in node.op.index[-1].terms if coefficient == 1
-            )  # fmt: skip
-            for axis in sorted(last, key=lambda axis: -self.program.axes[axis]):
-                size = 0 if self._is_within(node.op, axis) else prod(spec.shape)
-                if size > found.get(axis, -1):
-                    found.pop(axis, None)  # behind those of a tensor as large that were found
-                    found[axis] = size
-        ranked = sorted(found, key=lambda axis: -found[axis])
-        return tuple(ranked) or tuple(self.program.axes)[:1]
-
-    def _is_within(self, op: Load | Store, axis: str) -> bool:
-        """Whether an axis is that of a window which a longer one moves along, in short steps."""
-        if isinstance(op, Store):
-            return False
-        long, steps = self.program.axes, op.index[-1].terms
-        return any(1 < abs(step) <= _SHORT and long[one] > long[axis] for one, step in steps)
-
-    @cached_property
-    def loops(self) -> tuple[frozenset[str], ...]:
-        """Sets of reduced axes that may be walked together."""
-        found = []
-        for count in range(len(self.reduced) + 1):
-            for axes in combinations(self.reduced, count):
-                looped = frozenset(axes)
-                try:
-                    find_passes(self.streamed(looped), looped)
-                except Refusal:
-                    continue
-                found.append(looped)
-        return tuple(found)
-
-    def streamed(self, looped: frozenset[str]) -> Program:
-        """The program with chains of reductions over `looped` axes made single-pass."""
-        return walked(self.program, looped)
-
-    @cached_property
-    def domains(self) -> tuple[frozenset[str], ...]:
-        """Axes of the values that live in registers."""
-        found = set()
-        for node in self.program.nodes:
-            if isinstance(node.op, (Load, Store)) or is_reduction(node):
-                found.add(frozenset(node.axes))
-        return tuple(sorted(found, key=sorted))
-
-    @cached_property
-    def loaded(self) -> frozenset[frozenset[str]]:
-        """Those of them of which all values are loaded."""
-        nodes = self.program.nodes
-        others = {
-            frozenset(node.axes)
-            for node in nodes
-            if isinstance(node.op, Store) or is_reduction(node)
-        }
-        return frozenset(self.domains) - others
-
-    @cached_property
-    def bodies(self) -> tuple[frozenset[str], ...]:
-        """Axes over which some loop of instructions is unrolled."""
-        found = set()
-        for node in self.program.nodes:
-            if is_reduction(node):
-                found.add(frozenset(a for arg in node.args for a in self.program.nodes[arg].axes))
-        return tuple(sorted(found, key=sorted))
 
 
 class BlockKernel:
@@ -380,7 +285,15 @@ class BlockKernel:
             (values, {})
             for values in (*window_seeds(self), *paired_seeds(self), *product_seeds(self))
         ]
+        found += [(self._with_short(values), changed) for values, changed in found
+                  if self.shape.short]  # fmt: skip
         return self._with_options(found + lagged_seeds(self) + spread_seeds(self))
+
+    def _with_short(self, values: dict[str, Value]) -> dict[str, Value]:
+        """The same with each short axis whole in a thread."""
+        whole = {axis: self.reach(axis, self.program.axes[axis]) for axis in self.shape.short}
+        own = {self.name(f"{stem}.{a}"): n for a, n in whole.items() for stem in ("tile", "own")}
+        return values | own
 
     def _rows_in_turn(self) -> list[dict[str, Value]]:
         """Whole rows one after the other, where sums are along them and across them."""
