@@ -107,7 +107,7 @@ class Rules:
         if node.op.function in ("mul", "div", "neg"):
             return all(self.scales(arg) for arg in node.args)
         if node.op.function == "where":
-            return self._masked(node, 0.0) and self._under(node, self.scales)
+            return self._under(node, 0.0, self.scales)
         return node.op.function == "exp" and self.exponent(node.args[0])
 
     def _rounds_alike(self, node: Node) -> bool:
@@ -126,8 +126,8 @@ class Rules:
         that is kept or dropped, whatever it is, is one.
         """
         node = self.nodes[position]
-        if node.op == Map("where") and self._masked(node, 0.0):
-            return self._under(node, self.weight)
+        if node.op == Map("where"):
+            return self._under(node, 0.0, self.weight)
         return self._of_exponent(position)
 
     def _of_exponent(self, position: int) -> bool:
@@ -141,8 +141,8 @@ class Rules:
         if not isinstance(node.op, Map):
             return False
         function, args = node.op.function, node.args
-        if function == "where" and self._masked(node, -math.inf):
-            return self._under(node, lambda one: self._falls(one, most))
+        if function == "where":
+            return self._under(node, -math.inf, lambda one: self._falls(one, most))
         if function in ("mul", "div"):
             turned = args[::-1] if function == "mul" else ()
             return any(
@@ -167,12 +167,20 @@ class Rules:
         whole = self.program.folds(node.args[0], self.axis, "sum")
         return whole and self._of_exponent(total.args[0])
 
-    def _under(self, node: Node, rule: Callable[[int], bool]) -> bool:
-        """Whether `rule` holds for what a where chooses, its condition given."""
-        self.given.append((node.args[0], True))
-        holds_there = rule(node.args[1])
-        self.given.pop()
-        return holds_there
+    def _under(self, node: Node, outside: float, rule: Callable[[int], bool]) -> bool:
+        """Whether a node is a value or `outside`, by a condition that does not move, and `rule`
+        holds for the value where it is chosen."""
+        if node.op != Map("where") or self.moves(node.args[0]):
+            return False
+        condition, yes, no = node.args
+        for truth, value, other in ((True, yes, no), (False, no, yes)):
+            op = self.nodes[other].op
+            if isinstance(op, Constant) and op.value == outside:
+                self.given.append((condition, truth))
+                holds_there = rule(value)
+                self.given.pop()
+                return holds_there
+        return False
 
     def _is_lowest(self, position: int) -> bool:
         op = self.nodes[position].op
@@ -210,16 +218,19 @@ class Rules:
         body = node.args[0]
         while body != below:
             inner = self.nodes[body]
-            if inner.op != Map("where") or (inner.args[0], True) not in self.given:
+            if inner.op != Map("where"):
                 return False
-            body = inner.args[1]
+            condition, yes, no = inner.args
+            if (condition, True) not in self.given and (condition, False) not in self.given:
+                return False
+            body = yes if (condition, True) in self.given else no
         return True
 
     def exponent(self, position: int) -> bool:
         """An exponent that shifts; -inf where a mask says so."""
         node = self.nodes[position]
         if isinstance(node.op, Map) and node.op.function == "where" and self.moves(position):
-            return self._masked(node, -math.inf) and self._under(node, self.exponent)
+            return self._under(node, -math.inf, self.exponent)
         return self.shifts(position) and (self._falls(position) or self.bounded(position))
 
     def bounded(self, position: int) -> bool:
@@ -239,12 +250,6 @@ class Rules:
             return constant and all(self.bounded(arg) for arg in node.args)
         known = ("add", "sub", "neg", "max", "min")
         return node.op.function in known and all(self.bounded(arg) for arg in node.args)
-
-    def _masked(self, node: Node, outside: float) -> bool:
-        """where(condition, f, outside), the condition not moving."""
-        condition, _, no = node.args
-        op = self.nodes[no].op
-        return not self.moves(condition) and isinstance(op, Constant) and op.value == outside
 
     # -- factors that are affine
 

@@ -125,6 +125,11 @@ def _whole(match: Match) -> Mapping[str, Axes] | None:
     return {} if whole and outer and over <= left & right else None
 
 
+def _or_nothing(match: Match) -> Mapping[str, Axes] | None:
+    """What is not chosen is 0."""
+    return {} if match.constant("z") == 0 else None
+
+
 def _numbers(match: Match) -> Mapping[str, Axes] | None:
     known = match.constant("c") is not None and match.constant("d") is not None
     return {} if known and match.constant("a") is None else None
@@ -208,6 +213,18 @@ RULES: tuple[Rule, ...] = (
         "sub(add(sum[R](mul(a, a)), sum[R](mul(b, b))), "
         "add(contract[R](a, b), contract[R](a, b)))",
         _whole, "(A - B)^2 = A^2 + B^2 - 2 A B", SAME,
+    ),
+    Rule(
+        "quotient-chosen", "where(c, div(a, s), z)", "div(where(c, a, z), s)",
+        _or_nothing, "0 divided is 0", SAME,
+    ),
+    Rule(
+        "quotient-otherwise", "where(c, z, div(a, s))", "div(where(c, z, a), s)",
+        _or_nothing, "0 divided is 0", SAME,
+    ),
+    Rule(
+        "quotients-cancel", "div(div(a, s), div(b, s))", "div(a, b)",
+        _always, "what divides both divides neither", FEWER,
     ),
     Rule(
         "one-number", "mul(mul(a, c), d)", "mul(a, mul(c, d))",

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ir.builder import Graph, cast, contract
+from ir.builder import Graph, cast, contract, where
 from ir.ops.reduce import Contract, Reduce
 from ir.oracle import evaluate
 from ir.program import Program
@@ -66,9 +66,11 @@ def drawn(rule: Rule, data: st.DataObject) -> Program:
         own = data.draw(st.lists(st.sampled_from("ijkl"), unique=True, max_size=3), label=word)
         if numbers and word in "cd":
             tile = g.constant(data.draw(st.integers(1, 5)), "f64")
+        elif left.head == "where" and word == "z":
+            tile = g.constant(0, "f64")
         else:
             tile = g.input(word, tuple(axes[name] for name in own), "f64")
-        tiles[word] = tile
+        tiles[word] = tile > 2 if left.head == "where" and word == "c" else tile
     root = composed(left, tiles, {}, data)
     g.output("y", root + g.constant(1, "f64"), "f64")
     return g.program()
@@ -124,6 +126,9 @@ def sample(name: str) -> Program:
         "less-apart": lambda: total(a * b - g.input("c", (i, j, k), "f32"), "k"),
         "from-apart": lambda: total(g.input("c", (i, j, k), "f32") - a * b, "k"),
         "squares-apart": lambda: squared(g.input("x", (i, k), "i32") - g.input("z", (j, k), "i32")),
+        "quotient-chosen": lambda: where(part > 0, a / rows, 0.0),
+        "quotient-otherwise": lambda: where(part > 0, 0.0, a / rows),
+        "quotients-cancel": lambda: (a / rows) / (part / rows),
         "one-number": lambda: (a * 2.0) * 3.0,
     }
     found = made[name]()

@@ -108,4 +108,3 @@ def test_kernels_of_it_are_right(program: Program) -> None:
     for row in (*space.seed_rows(rng)[:2], *space.sample(rng, 2)):
         kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
         assert not problems(program, kernel, inputs, wanted, 0)
-

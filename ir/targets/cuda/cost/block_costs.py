@@ -329,7 +329,7 @@ class BlockCosts:
         beside = np.where(along, tiles[last], own[last])
         each = np.clip(SECTOR / beside, step, SECTOR)  # of a point, in a row of those beside it
         points = float(prod(self.program.axes[axis] for axis in group.axes))
-        touched = points * len(group.accesses) * each
+        touched = points * group.times * each
         once = size * float(prod(d.extent for d in group.first.dimensions))
         first = 0.0 if known else np.minimum(touched, once)
         return np.asarray(first + L2_SHARE * (touched - first))
@@ -393,7 +393,7 @@ class BlockCosts:
         one; of its loads' points, if what they read does not overlap."""
         once, all_of_them = np.ones(len(points)), np.ones(len(points))
         if not group.first.plain:
-            return np.minimum(points * len(group.accesses), self._looked_up(group, tiles))
+            return np.minimum(points * group.times, self._looked_up(group, tiles))
         axes, reduced = self.program.axes, self.kernel.shape.reduced
         for number, d in enumerate(group.first.dimensions):
             constants = [access.dimensions[number].constant for access in group.accesses]

@@ -82,17 +82,23 @@ class Window:
 
 
 def alike(program: Program) -> tuple[tuple[int, ...], ...]:
-    """Loads of one tensor whose indices differ by constants at most, in groups."""
+    """Loads of one tensor whose indices differ by constants at most, in groups; where rows are
+    looked up, those of one row."""
     found: dict[object, list[int]] = {}
     for position, node in enumerate(program.nodes):
         if not isinstance(node.op, Load) or dtype_of(node.dtype).bits < 8:
             continue
         bent = bends(program).get(position)
+        dimensions = plain_access(program, position).dimensions
         if node.args and bent is None:
-            continue
-        terms = tuple(d.terms for d in plain_access(program, position).dimensions)
-        functions = tuple((number, one.function) for number, one in (bent or {}).items())
-        key = (node.op.tensor, node.axes, node.op.fill, terms, functions)
+            *rows, last = dimensions
+            if last.terms or last.gather is not None:
+                continue
+            key: object = (node.op.tensor, node.args, node.op.fill, tuple(rows))
+        else:
+            terms = tuple(d.terms for d in dimensions)
+            functions = tuple((number, one.function) for number, one in (bent or {}).items())
+            key = (node.op.tensor, node.axes, node.op.fill, terms, functions)
         found.setdefault(key, []).append(position)
     return tuple(map(tuple, found.values()))
 
@@ -192,6 +198,25 @@ def _reached(side: Side, start: int) -> list[int]:
     for digit, units in side.merged:
         found = {at + units * n for at in found for n in range(digit.size)}
     return sorted(found)
+
+
+def places_of(accesses: Sequence[Access]) -> list[tuple[int, int]]:
+    """Constant places of one row, which a thread looks up, as accesses of neighbours: where each
+    begins, and how many it takes, of which as many as possible are wanted."""
+    size, last = dtype_of(accesses[0].dtype).bytes, accesses[0].dimensions[-1]
+    wanted = sorted({access.dimensions[-1].constant for access in accesses})
+    aligned = gcd(VECTOR_BYTES // size, last.extent) if size <= 4 else 1
+    found: list[tuple[int, int]] = []
+    while wanted:
+        first, width = wanted[0], aligned
+        while width > 1 and (
+            width * size < 4 or 2 * sum(first // width == one // width for one in wanted) <= width
+        ):
+            width = width // 2 if width * size > 4 else 1
+        begin = first // width * width
+        found.append((begin, width))
+        wanted = [one for one in wanted if one >= begin + width]
+    return found
 
 
 def accesses_of(window: Window, width: int) -> int:

@@ -20,7 +20,7 @@ from ir.ops.load import Load
 from ir.targets.cuda.layouts.access import Access
 from ir.targets.cuda.layouts.bent import plain_access
 from ir.targets.cuda.layouts.frame import WARP
-from ir.targets.cuda.layouts.windows import alike
+from ir.targets.cuda.layouts.windows import alike, places_of
 from ir.targets.cuda.space.block_options import AHEAD
 from ir.targets.cuda.space.gathers import SECTOR, apart
 
@@ -47,6 +47,11 @@ class Group:
     @property
     def first(self) -> Access:
         return self.accesses[0]
+
+    @cached_property
+    def times(self) -> int:
+        """Accesses of a point: of places of a row that is looked up fewer than loads."""
+        return len(self.accesses) if self.first.plain else len(places_of(self.accesses))
 
 
 class Reads:
@@ -94,7 +99,7 @@ class Reads:
 
     def _elements(self, columns: Columns, group: Group) -> Array:
         own = [self._own(columns, axis) for axis in group.axes]
-        alone = np.asarray(prod(own, start=np.ones(columns.rows))) * len(group.accesses)
+        alone = np.asarray(prod(own, start=np.ones(columns.rows))) * group.times
         if not group.first.plain:
             return alone
         together = np.ones(columns.rows)
@@ -152,7 +157,7 @@ class Reads:
     def registers(self, columns: Columns, domain: frozenset[str]) -> Any:
         """Of the values of loads over `domain`."""
         counts = [self.elements(columns, g) for g in self.groups if {*g.axes} == domain]
-        alone = [len(g.accesses) for g in self.groups if {*g.axes} == domain]
+        alone = [g.times for g in self.groups if {*g.axes} == domain]
         return np.max([c / n for c, n in zip(counts, alone, strict=True)], axis=0)
 
     def clocks(

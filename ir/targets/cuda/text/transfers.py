@@ -8,7 +8,6 @@ from math import prod
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
-from ir.ops.map import Map
 from ir.ops.store import Store
 from ir.program import Program
 from ir.targets.cuda.build.readers import read_once
@@ -18,6 +17,7 @@ from ir.targets.cuda.layouts.frame import Digit, Frame
 from ir.targets.cuda.layouts.lanes import digits_part
 from ir.targets.cuda.layouts.windows import Window, accesses_of, width_of, windows
 from ir.targets.cuda.text import scalars
+from ir.targets.cuda.text.looking_up import look_up
 from ir.targets.cuda.text.naming import text_name
 from ir.targets.cuda.text.registers import Fragment, Point, Registers, Team, number_of, times
 from ir.targets.cuda.text.windows import load_window
@@ -104,7 +104,9 @@ class Transfers(Registers):
             self.values |= fragments
             return fragments[position]
         if not access.plain:
-            return self._gather(position, access)
+            fragments = look_up(self, position)
+            self.values |= fragments
+            return fragments[position]
         fragment = self.new(access.tensor, node.axes, node.dtype)
         if position in self.staged:
             self._take(position, fragment)
@@ -122,6 +124,8 @@ class Transfers(Registers):
         together = next((loads for loads in self.alike if position in loads), ())
         digits = self.frame.own(self.nodes[position].axes)
         if position in self.staged or not together or self.fixed.keys() & {*digits}:
+            return None
+        if not self.window_access(position).plain:
             return None
         if together not in self._windows:
             self.placed(self.nodes[position].axes)
@@ -243,20 +247,6 @@ class Transfers(Registers):
             return 1
         return access.vector(self.frame, digits, self.tiles, self.program.axes)
 
-    def _row_width(self, position: int, access: Access, digits: tuple[Digit, ...]) -> int:
-        """Neighbours of a row that a gather takes at a time."""
-        looked_up = {
-            axis
-            for d in access.dimensions
-            if d.gather is not None
-            for axis in self.nodes[self.nodes[position].args[d.gather]].axes
-        }
-        if not digits or digits[0].axis in looked_up:
-            return 1
-        width = access.vector(self.frame, digits, self.tiles, self.program.axes)
-        size = dtype_of(access.dtype).bytes
-        return width if size < 8 and width * size >= 4 else 1
-
     def _load_condition(self, position: int, access: Access, point: Point) -> str:
         op = self.nodes[position].op
         assert isinstance(op, Load)
@@ -266,16 +256,14 @@ class Transfers(Registers):
         bounds = [inside] if inside else []
         for d in access.dimensions:
             low, high = reach(d.terms, d.constant, self.program.axes)
-            index = self._dimension_index(d.terms, d.constant, point)
+            index = self.dimension_index(d.terms, d.constant, point)
             if low < 0:
                 bounds.append(f"{index} >= 0")
             if high >= d.extent:
                 bounds.append(f"{index} < {d.extent}")
         return " && ".join(bounds)
 
-    def _dimension_index(
-        self, terms: Sequence[tuple[str, int]], constant: int, point: Point
-    ) -> str:
+    def dimension_index(self, terms: Sequence[tuple[str, int]], constant: int, point: Point) -> str:
         parts = [times(self.coordinate(axis, point), c) for axis, c in terms]
         if constant or not parts:
             parts.append(str(constant))
@@ -355,65 +343,6 @@ class Transfers(Registers):
     def read_once(self, position: int) -> bool:
         """Whether no other tile reads these elements: every parallel axis is indexed."""
         return read_once(self.program, position)
-
-    def _gather(self, position: int, access: Access) -> Fragment:
-        node, op = self.nodes[position], self.nodes[position].op
-        assert isinstance(op, Load)
-        for arg in node.args:
-            self.fragment(arg)
-        fragment = self.new(access.tensor, node.axes, node.dtype)
-        digits = access.row_first(fragment.digits)
-        width = self._row_width(position, access, digits)
-        outside = scalars.literal(op.fill or 0, node.dtype)
-        unsettled = [n for n, arg in enumerate(node.args) if self._unsettled(arg)]
-        with self.each_vector(digits, width) as points:
-            parts, conditions = [], []
-            inside = self.inside(node.axes, points[0])
-            if inside:
-                conditions.append(inside)
-            for d in access.dimensions:
-                index = self._dimension_index(d.terms, d.constant, points[0])
-                if d.gather is not None:
-                    index = f"({index} + {self.scalar(node.args[d.gather], points[0], {})})"
-                wide = f"tw_index({index})" if d.gather in unsettled else f"(i64){index}"
-                parts.append(f"{wide} * {d.stride}")
-                if op.fill is not None:
-                    conditions += [f"{index} >= 0", f"{index} < {d.extent}"]
-            where, condition = " + ".join(parts), " && ".join(conditions)
-            targets = [self.element(fragment, point) for point in points]
-            if width > 1:
-                source = f"{self.w.pointer(access.tensor)} + ({where})"
-                self._take_words(targets, node.dtype, source, condition, outside)
-            else:
-                element = f"{self.w.pointer(access.tensor)}[{where}]"
-                value = scalars.from_storage(element, node.dtype)
-                if condition:
-                    value = f"({condition}) ? {value} : {outside}"
-                self.w.line(f"{targets[0]} = {value};")
-        return fragment
-
-    def _unsettled(self, position: int) -> bool:
-        """Whether a value may be one of two: what was loaded or chosen under a condition."""
-        found = (self.nodes[n].op for n in self.program.behind([position], lambda _: False))
-        return any(
-            isinstance(op, Load) or (isinstance(op, Map) and op.function == "where") for op in found
-        )
-
-    def _take_words(
-        self, targets: Sequence[str], dtype: str, source: str, condition: str, outside: str
-    ) -> None:
-        """Neighbours in memory by one access."""
-        each = dtype_of(dtype).bytes
-        kind, words = scalars.vector_type(len(targets) * each), self.w.name("w")
-        value = f"tw_load_{len(targets) * each}({source})"
-        if condition:
-            value = f"({condition}) ? {value} : {kind}{{}}"
-        self.w.line(f"const {kind} {words} = {value};")
-        for i, target in enumerate(targets):
-            value = scalars.element_of(words, len(targets) * each, i, dtype)
-            if condition and outside not in ("0", "0.0f"):
-                value = f"({condition}) ? {value} : {outside}"
-            self.w.line(f"{target} = {value};")
 
     def store(self, position: int, stream: bool = False) -> None:
         """Write an output tile; where threads hold copies, the first of them writes."""
