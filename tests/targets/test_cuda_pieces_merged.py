@@ -14,7 +14,7 @@ from ir.program import Program
 from ir.registry import load_operator
 from ir.targets.cuda.build.program_text import lower_all
 from ir.targets.cuda.space.engines import residence_space, routes_of
-from ir.targets.cuda.space.residences import PARTS, pieces_of, residences
+from ir.targets.cuda.space.residences import BESIDE, PARTS, pieces_of, residences
 from tests.emulator.emulate import compiler
 from tests.few import draws
 from tests.judging import bounds_of
@@ -82,15 +82,58 @@ def odd_rows() -> Program:
     return g.program()
 
 
+def pixels(s: int = 1024) -> Program:
+    """How often classes are there, by a softmax of every pixel."""
+    g = Graph("pixels")
+    b, c, s_ = g.axes(b=2, c=5, s=s)
+    z = cast(g.input("Z", (b, c, s_), "f16"), "f32")
+    p = exp(z - reduce("max", z, over=c))
+    p = p / reduce("sum", p, over=c)
+    g.output("share", reduce("sum", p, over=s_), "f32", (b, c))
+    return g.program()
+
+
+def statistics(m: int = 512) -> Program:
+    """What a product is made into, and the sums of its columns, beside each other."""
+    g = Graph("statistics")
+    i, n, k = g.axes(m=m, n=64, k=32)
+    y = contract(g.input("X", (i, k), "bf16"), g.input("W", (n, k), "bf16"), over=k)
+    y = maximum(y, 0.25 * y)
+    g.output("Y", y, "bf16", (i, n))
+    g.output("sums", reduce("sum", y * y, over=i), "f32", (n,))
+    return g.program()
+
+
+def test_what_is_reduced_at_every_point_is_reduced_again_in_parts() -> None:
+    """Of a long axis, where no block could have it alone; not of a short one (classes)."""
+    (first, _) = (piece.program for piece in pieces_of(pixels(1 << 16), f"{PARTS}64"))
+    assert {"s_part", "s_in", "c"} <= set(first.axes)
+    assert sum(node.op.name == "reduce" for node in first.nodes) == 3
+    assert f"{PARTS}64" in residences(pixels(1 << 16), 132)
+
+
+def test_column_sums_of_a_product_are_of_its_tiles() -> None:
+    """In kernels on tensor cores, of which none stores the product itself."""
+    names = [n for n in residences(statistics(1 << 14), 132) if n.startswith(f"{BESIDE}-{PARTS}")]
+    assert names == [f"{BESIDE}-{PARTS}64", f"{BESIDE}-{PARTS}128"]
+    routes = routes_of(statistics(1 << 14), HARDWARE, names[1])
+    kernels = next(route.kernels for route in routes if route.engine == "wgmma")
+    stored = {spec.dtype for kernel in kernels for spec in kernel.program.outputs
+              if len(spec.shape) > 2}  # fmt: skip
+    assert stored == {"bf16"}
+
+
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++)")
-@pytest.mark.parametrize("make", [drafts, pairs, energy, odd_cache, odd_vocabulary, odd_rows])
+@pytest.mark.parametrize(
+    "make", [drafts, pairs, energy, odd_cache, odd_vocabulary, odd_rows, pixels, statistics]
+)
 @draws(1, 9)
 @pytest.mark.alike(2)
 def test_parts_are_merged_once(make: Any, count: int) -> None:
     program = make()
     inputs = random_inputs(program, np.random.default_rng(1))
     bounds, tried = bounds_of(program, inputs), 0
-    names = [name for name in residences(program, FEW) if name.startswith(PARTS)]
+    names = [n for n in residences(program, FEW) if n.startswith((PARTS, f"{BESIDE}-{PARTS}"))]
     for turn, name in enumerate(names):
         space = residence_space(program, HARDWARE, None, name)
         routes = routes_of(program, HARDWARE, name)

@@ -54,7 +54,7 @@ def counts_of(phase: Program, processors: int) -> list[int]:
         return []
     counts: list[int] = []
     wanted = -(-processors // _blocks(phase, axis))
-    if axis in (_chained(phase), _several(phase)) and wanted > 1:
+    if axis in (_chained(phase), _several(phase), _behind(phase)) and wanted > 1:
         fewest = 1 << (wanted - 1).bit_length()
         wished = [fewest // 2, fewest, 2 * fewest]
         wished += [4 * fewest] if _uneven(phase, axis) else [_held(phase, axis)]
@@ -92,7 +92,8 @@ def in_parts(program: Program, parts: int, taken: frozenset[str]) -> tuple[Progr
 
 
 def counts_beside(phase: Program, processors: int) -> list[int]:
-    """The same for outputs along an axis and what is reduced along it, beside each other."""
+    """The same for outputs along an axis and what is reduced along it, beside each other; where
+    both are made of products, as many as tiles of these hold one of."""
     axis = _beside_axis(phase)
     if axis is None:
         return []
@@ -103,6 +104,8 @@ def counts_beside(phase: Program, processors: int) -> list[int]:
     fewest = 1 << (wanted - 1).bit_length()
     wished = (fewest // 2, fewest, 2 * fewest, 4 * fewest) if wanted > 1 else ()
     counts = dict.fromkeys(_divisor(phase.axes[axis], count) for count in wished)
+    if any(axis in phase.nodes[n].axes for n in over if is_for_tensor_cores(phase, n)):
+        counts = dict.fromkeys(_whole_parts(phase.axes[axis]))
     none = frozenset[str]()
     return [parts for parts in counts if parts > 1 and in_parts_beside(phase, parts, none)[1:]]
 
@@ -281,10 +284,31 @@ def _several(program: Program) -> str | None:
     return _longest(program, found)
 
 
+@lru_cache(maxsize=256)
+def _behind(program: Program) -> str | None:
+    """The longest axis along which what others reduce at each of its points is reduced (a softmax
+    of every pixel, and its mean): without parts those would go through memory."""
+    if any(isinstance(node.op, Carry) for node in program.nodes):
+        return None
+    if any(is_for_tensor_cores(program, n) for n in reductions_of(program)):
+        return None
+    stored = {axis for _, store in program.stores() for axis in store.axes}
+    found = {
+        axis
+        for position in reductions_of(program)
+        for before in _before(program, position)
+        for axis in {*reduced_axes(program.nodes[position])} & {*program.nodes[before].axes}
+    }
+    return _longest(program, found - stored)
+
+
 def _parted_axis(program: Program) -> str | None:
     """The axis of which parts are made: across products, else along a chain of reductions, else of
-    those that a reduction has at once."""
-    return _across(program) or _chained(program) or _several(program)
+    those that a reduction has at once, else behind others at each of its points."""
+    chained, behind = _chained(program), _behind(program)
+    if behind and (chained is None or program.axes[chained] < 2 * SHORTEST):
+        return _across(program) or _several(program) or behind
+    return _across(program) or chained or _several(program)
 
 
 @lru_cache(maxsize=256)
@@ -331,7 +355,7 @@ def _blocks(program: Program, axis: str) -> int:
     products = [product_of(program, n) for n in along if is_for_tensor_cores(program, n)]
     if not any(products):
         return min(
-            -(-volume(program, program.nodes[position].axes) // _together(program, position))
+            -(-volume(program, _apart(program, position)) // _together(program, position))
             for position in along
         )
     return min(
@@ -339,6 +363,13 @@ def _blocks(program: Program, axis: str) -> int:
         for product in products
         if product is not None
     )
+
+
+def _apart(program: Program, position: int) -> tuple[str, ...]:
+    """The axes of a reduction of which blocks share out the points: not those along which what it
+    is made of is reduced, which each block has whole."""
+    inner = {a for n in _before(program, position) for a in reduced_axes(program.nodes[n])}
+    return tuple(axis for axis in program.nodes[position].axes if axis not in inner)
 
 
 def _held(program: Program, axis: str) -> int:
