@@ -129,6 +129,7 @@ def _written(program: Program) -> Program:
     """What kernels are generated of."""
     from ir.rewrite.indexing import indexed
     from ir.rewrite.inhabited import inhabited
+    from ir.rewrite.turned import turned
     from ir.rewrite.undotted import undotted
 
-    return undotted(indexed(inhabited(program)))
+    return turned(undotted(indexed(inhabited(program))))

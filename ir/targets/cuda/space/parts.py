@@ -263,7 +263,7 @@ def _across(program: Program) -> str | None:
         for before in _before(program, position):
             if is_for_tensor_cores(program, before):
                 found |= axes & {*program.nodes[before].axes}
-    longer = {axis for axis in found - walked - stored if program.axes[axis] > WIDEST}
+    longer = {axis for axis in found - walked if program.axes[axis] > WIDEST}
     return _longest(program, longer)
 
 
