@@ -18,6 +18,7 @@ from ir.narrow_parts import PART, PRODUCTS
 from ir.program import Program
 from ir.rewrite import (
     accumulated,
+    banded,
     block_masks,
     contracted,
     diagonal,
@@ -48,7 +49,7 @@ from ir.tiles import Tile
 WRITTEN = "written"
 WHOLE = (
     keyed, placed, landed, accumulated, scanned, rereading, strided, tiered, unshifted, contracted,
-    selected, prefixed, phased,
+    selected, prefixed, phased, banded,
 )  # of a program  # fmt: skip
 EFFORT = 2_500  # nodes of all programs that are looked at
 STRAY = 2.0  # times the least work, up to which a form is rewritten further

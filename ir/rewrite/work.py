@@ -22,6 +22,7 @@ from ir.rewrite import digits, rereading, strided, tiered
 
 STEPPING = 16.0  # times as long that an operation takes where steps wait for each other
 GATHERED = 32  # operations that an index is which is computed for each element
+WINDOWED = 32  # operations that an element is which each of many points reads for itself
 SENT = 160  # bytes that finding the order moves of each place: four passes, keys and places
 SENT_NEAR, NEAR = 8, 1 << 16  # the same where all places are within a block's reach, in bytes
 FOLDED = 4.0  # times as long that an operation takes on states of several numbers
@@ -77,6 +78,7 @@ def work_of(program: Program, rates: Rates) -> Work:
         elif isinstance(node.op, Contract):
             factors = tuple(_read_as(program, arg, rates.products) for arg in node.args)
             seconds += operations / rates.of(factors)
+            seconds += WINDOWED * _windowed(program, position) / rates.other
         elif isinstance(node.op, Top):
             extent = program.axes[node.op.axis]
             rows = volume(program.scope, types[0].axes) // extent
@@ -102,6 +104,25 @@ def work_of(program: Program, rates: Rates) -> Work:
         for inner in _made_of(program, arg)
     }  # fmt: skip
     return Work(seconds, len(operands))
+
+
+def _windowed(program: Program, product: int) -> int:
+    """Elements that a product of no matrices reads by windows, each at the points of many: of
+    factors that vary along what moves them, and are summed along others."""
+    node = program.nodes[product]
+    assert isinstance(node.op, Contract)
+    found = 0
+    for arg in () if _is_matrices(program, product) else node.args:
+        here = program.nodes[arg]
+        while isinstance(here.op, Cast):
+            here = program.nodes[here.args[0]]
+        if isinstance(here.op, Load) and {*node.op.over} < {*here.axes}:
+            shape = program.scope.tensors[here.op.tensor].shape
+            kept = (axis for axis in here.axes if axis not in node.op.over)
+            summed = math.prod(program.axes[axis] for axis in node.op.over)
+            points = volume(program.scope, tuple(kept)) * summed
+            found += points if points > AGAIN * math.prod(shape) else 0
+    return found
 
 
 def _sent(program: Program, node: Node, op: Scatter) -> int:

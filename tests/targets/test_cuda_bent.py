@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from ir import Graph, indices, maximum, minimum, reduce, where
+from ir.bends import bends
 from ir.inputs import random_inputs
 from ir.program import Program
-from ir.targets.cuda.layouts.bent import bends, plain_access
+from ir.targets.cuda.layouts.bent import plain_access
 from ir.targets.cuda.space.block_shape import BlockShape
 from ir.tiles import Tile
 from tests.cuda.run import needs_compiler

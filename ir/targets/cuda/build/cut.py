@@ -18,6 +18,7 @@ from ir.program import LONGEST_NAME, Program
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.build.begins import begin_of
 from ir.targets.cuda.build.boundaries import alike, boundary_of
+from ir.targets.cuda.build.compared import with_compared
 from ir.targets.cuda.build.computed import (
     by_stride,
     fetch_problem,
@@ -85,7 +86,7 @@ def cut_program(
         if everywhere
         else _boundaries(program, engine, alone, chained, held, rows, sharing)
     )
-    nodes = _every(program) if everywhere else boundaries
+    nodes = with_compared(program, _every(program) if everywhere else boundaries)
     taken |= {spec.name for spec in program.tensors}
     groups = [[node] for node in sorted(nodes)]
     if together:
@@ -99,7 +100,7 @@ def stored_at(
 ) -> tuple[Program, ...]:
     """Programs in order of execution, the values of `nodes` in memory between them, by names that
     are not `taken`; outputs that share a reduction stay together."""
-    groups = with_statistics(program, [[node] for node in sorted(nodes)])
+    groups = with_statistics(program, [[node] for node in sorted(with_compared(program, nodes))])
     cuts = [[_cut(program, node, taken, padded) for node in group] for group in groups]
     return tuple(_kernels(program, cuts, joined=True))
 
@@ -109,9 +110,17 @@ def parted_at(
 ) -> tuple[Program, Program]:
     """What one kernel may compute of `nodes`, which are its outputs, and what is made of them; if
     `beside`, it has the outputs that are made of nothing of them, too."""
+
+    def made_of_them(store: int) -> bool:
+        return not beside or bool(nodes & reductions_behind(program, [store], frozenset()))
+
+    rest = program.behind(
+        filter(made_of_them, (place for place, _ in program.stores())), lambda p: p in nodes
+    )
+    nodes = with_compared(program, nodes, rest)
     cuts = [_cut(program, node, taken) for node in sorted(nodes)]
     stores = _unwritten(program, cuts)
-    own = [s for s in stores if beside and not nodes & reductions_behind(program, [s], frozenset())]
+    own = [store for store in stores if not made_of_them(store)]
     stores = [store for store in stores if store not in own]
     first = _rebuild(program, part_name(program, 0), {}, own, cuts)
     known = {cut.node: cut for cut in cuts}

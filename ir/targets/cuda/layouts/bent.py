@@ -1,71 +1,15 @@
-"""Indices that are a sum of axes inside of a tensor, and bend back where the sum leaves it.
-
-`x[max(t - w, 0)]`, an edge that is repeated, mirrored or wrapped around: inside, that is a plain
-index, so that neighbours are read together and points that meet read an element once; what lies
-beyond an end is looked up by the function that bends it. Knows programs and accesses; no text.
+"""Accesses of loads whose indices bend back where they leave a tensor (`ir.bends`): neighbours are
+read together, and points that meet read an element once; what lies beyond an end is looked up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ir.dtypes import dtype_of
-from ir.ops.base import Environment, TileArray
-from ir.ops.load import Index, Load
-from ir.ops.map import Constant, Map
+from ir.bends import bends
+from ir.ops.load import Load
 from ir.program import Program
-from ir.rewrite.digits import Sum, sums_of
 from ir.targets.cuda.layouts.access import Access, load_access
-
-_PLACE = "place"  # the axis of the sum's values, where a function of it is looked at
-_FEW = 1 << 22  # of those, up to which all are
-
-
-@dataclass(frozen=True)
-class Bend:
-    """A function of a sum of axes: the node that has it, and of the nodes that it is made of which
-    are such sums what they are of the first: so many times, and a number more."""
-
-    node: int
-    of: Sum
-    parts: tuple[tuple[int, int, int], ...]
-    function: int  # the same number where others are the same function of their sums
-
-    def values(self, program: Program, low: int, high: int) -> NDArray[np.int64]:
-        """The index for each value of the sum from `low` to `high`."""
-        coordinates = {_PLACE: np.arange(low, high + 1)}
-        made = {
-            part: TileArray((_PLACE,), times * coordinates[_PLACE] + more)
-            for part, times, more in self.parts
-        }
-        env = Environment(program.scope, {}, coordinates)
-        for position in program.behind([self.node], lambda p: p in made):
-            node = program.nodes[position]
-            if position not in made:
-                own = replace(env, types=[program.nodes[arg].type for arg in node.args])
-                with np.errstate(all="ignore"):
-                    made[position] = node.op.meaning([made[arg] for arg in node.args], own)
-        return np.broadcast_to(made[self.node].array, (high + 1 - low,)).astype(np.int64)
-
-
-@lru_cache(maxsize=256)
-def bends(program: Program) -> Mapping[int, Mapping[int, Bend]]:
-    """Of each load whose computed indices are all such functions: these, by dimension."""
-    loads = [
-        position
-        for position, node in enumerate(program.nodes)
-        if isinstance(node.op, Load) and node.args and dtype_of(node.dtype).bits >= 8
-    ]
-    if not loads:
-        return {}
-    functions = _Functions(program)
-    found = {position: functions.of_load(position) for position in loads}
-    return {position: own for position, own in found.items() if own is not None}
 
 
 def plain_access(program: Program, position: int) -> Access:
@@ -80,94 +24,3 @@ def plain_access(program: Program, position: int) -> Access:
         old = dimensions[number]
         dimensions[number] = replace(old, terms=terms, constant=constant, gather=None, bent=True)
     return replace(access, dimensions=tuple(dimensions))
-
-
-class _Functions:
-    """The indices of a program that are functions of one sum of axes each."""
-
-    def __init__(self, program: Program) -> None:
-        self.program, self.sums = program, sums_of(program)
-        self.numbers: dict[object, int] = {}  # of functions, the same for those that are alike
-
-    def of_load(self, position: int) -> dict[int, Bend] | None:
-        """None where an index is no such function."""
-        node = self.program.nodes[position]
-        assert isinstance(node.op, Load)
-        found: dict[int, Bend] = {}
-        shape = self.program.scope.tensors[node.op.tensor].shape
-        for number, (index, extent) in enumerate(zip(node.op.index, shape, strict=True)):
-            if index.gather is None:
-                continue
-            alone = index == Index(gather=index.gather)
-            bend = self._bend(node.args[index.gather], extent) if alone else None
-            if bend is None:
-                return None
-            found[number] = bend
-        return found
-
-    def _bend(self, position: int, extent: int) -> Bend | None:
-        """The function that an index is, if it leaves what is inside the tensor and ends inside: of
-        the sum that is most of the time inside."""
-        parts = self._parts(position)
-        if not parts or position in parts:  # of data, or of no axis; plain already
-            return None
-        found: list[tuple[int, Bend]] = []
-        for first in sorted(parts.values(), key=_order):
-            times = {here: _times(one, first) for here, one in parts.items()}
-            if None in times.values():
-                return None
-            more = {h: (t, parts[h].constant - t * first.constant)
-                    for h, t in times.items() if t is not None}  # fmt: skip
-            own = tuple((here, *rest) for here, rest in sorted(more.items()))
-            bend = Bend(position, first, own, self._number(position, more, {}))
-            if self._fits(bend, extent):
-                low, high = first.bounds(self.program.axes)
-                found.append((min(high, extent - 1) - max(low, 0), bend))
-        inside = max((count for count, _ in found), default=0)
-        return next((bend for count, bend in found if count == inside), None)
-
-    def _parts(self, position: int) -> dict[int, Sum]:
-        """The sums of axes that a whole number is made of; none where it is made of others."""
-        nodes, parts = self.program.nodes, dict[int, Sum]()
-        ends = {here for here, one in self.sums.items() if one.terms}
-        for here in self.program.behind([position], lambda p: p in ends):
-            node = nodes[here]
-            if here in ends:
-                parts[here] = self.sums[here]
-            elif not isinstance(node.op, Constant | Map) or node.dtype not in ("i32", "bool"):
-                return {}
-        return parts
-
-    def _fits(self, bend: Bend, extent: int) -> bool:
-        low, high = bend.of.bounds(self.program.axes)
-        if high - low + extent > _FEW:
-            return False
-        every = bend.values(self.program, low, high)
-        inside = bend.values(self.program, 0, extent - 1)
-        within = bool((every >= 0).all() and (every < extent).all())
-        return within and np.array_equal(inside, np.arange(extent))
-
-    def _number(
-        self, position: int, parts: Mapping[int, tuple[int, int]], known: dict[int, int]
-    ) -> int:
-        """Of what a node is, of whatever sum the parts are."""
-        if position not in known:
-            node = self.program.nodes[position]
-            args = [] if position in parts else node.args
-            made = [self._number(arg, parts, known) for arg in args]
-            what = parts[position] if position in parts else (str(node.op), node.dtype, *made)
-            known[position] = self.numbers.setdefault(what, len(self.numbers))
-        return known[position]
-
-
-def _order(one: Sum) -> tuple[int, tuple[tuple[str, int], ...], int]:
-    """First those that go up along most of their axes."""
-    terms = tuple(sorted(one.terms.items()))
-    return sum(factor < 0 for _, factor in terms), terms, one.constant
-
-
-def _times(one: Sum, first: Sum) -> int | None:
-    """How many times the terms of another sum one has; None where it has others."""
-    axis, factor = next(iter(first.terms.items()))
-    times, rest = divmod(one.terms.get(axis, 0), factor)
-    return times if not rest and first.times(times).terms == one.terms else None

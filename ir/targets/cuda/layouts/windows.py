@@ -17,11 +17,12 @@ from math import gcd, prod
 
 import numpy as np
 
+from ir.bends import bends
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.program import Program
 from ir.targets.cuda.layouts.access import Access, Dimension
-from ir.targets.cuda.layouts.bent import bends, plain_access
+from ir.targets.cuda.layouts.bent import plain_access
 from ir.targets.cuda.layouts.frame import Digit, Frame
 from ir.targets.cuda.layouts.vectors import VECTOR_BYTES
 

@@ -253,7 +253,6 @@ def _across(program: Program) -> str | None:
     that a block of its own has each part: without parts the products would go through memory."""
     if any(isinstance(node.op, Carry) for node in program.nodes):
         return None
-    stored = {axis for _, store in program.stores() for axis in store.axes}
     found, walked = set[str](), set[str]()
     for position in reductions_of(program):
         axes = {*reduced_axes(program.nodes[position])}

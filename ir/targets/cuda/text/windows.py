@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ir.bends import Bend, bends
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.ops.map import Constant
 from ir.targets.cuda.layouts.access import Access, Dimension
-from ir.targets.cuda.layouts.bent import Bend, bends
 from ir.targets.cuda.layouts.frame import Digit
 from ir.targets.cuda.layouts.windows import Side, Window, spans, width_of
 from ir.targets.cuda.text import scalars
