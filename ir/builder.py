@@ -367,11 +367,12 @@ class Operator:
 
     def build(self, **arguments: Any) -> Program:
         """Build the program; raises UsageError for unknown or missing arguments."""
+        from ir.outside import refuse_outside
         from ir.registry import checked_arguments
 
         graph = Graph(self.name)
         self.function(graph, **checked_arguments(self, arguments))
-        return graph.program()
+        return refuse_outside(graph.program())
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         """The best known kernel for these arrays, on them; see `ir.calling`."""

@@ -313,3 +313,10 @@ def memory_order(program: Program, position: int, axes: tuple[str, ...]) -> tupl
     places = {axis: number for number, axis in reversed([*enumerate(order)])}
     places |= dict.fromkeys(ahead, -1)
     return tuple(sorted(axes, key=lambda axis: places.get(axis, len(order))))
+
+
+def loads_of_factors(program: Program) -> tuple[Load, ...]:
+    """The loads that factors of products are made of, but for those behind sums."""
+    factors = [arg for node in program.nodes if isinstance(node.op, Contract) for arg in node.args]
+    behind = program.behind(factors, lambda p: isinstance(program.nodes[p].op, Contract | Reduce))
+    return tuple(op for p in behind if isinstance(op := program.nodes[p].op, Load))

@@ -19,6 +19,7 @@ from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
+from ir.targets.cuda.build.products import loads_of_factors
 from ir.targets.cuda.build.role_rules import WIDEST
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid.dealing import AS_THEY_COME, growth
@@ -97,9 +98,19 @@ class TensorRules(FormedRules):
                 tile = self._tile(columns, axis)
                 power = (tile & (tile - 1)) == 0
                 fine &= ((tiled <= 1) | power) & (tile <= 256 * np.where(tiled <= 1, 2, 1))
+            for together in self._counted_together:
+                own = [(axis, step) for axis, step in together if axis in roles.rows]
+                for axis, step in own if len(own) > 1 else ():
+                    fine &= (abs(step) == 1) | (self._tile(columns, axis) == 1)
             return fine
 
         return passed & self._by_swap(columns, regular)
+
+    @cached_property
+    def _counted_together(self) -> frozenset[tuple[tuple[str, int], ...]]:
+        """Axes that one dimension of a factor counts together: a tile has neighbours alone."""
+        found = loads_of_factors(self.program)
+        return frozenset(i.terms for op in found for i in op.index if len(i.terms) > 1)
 
     def _columns_fit(self, columns: Columns) -> Any:
         groups = self._consumers(columns, "columns")
