@@ -9,7 +9,8 @@ queries have a factor in common. All of a row are, and those that are not in the
 with j = x + s - 3. So windows of attention that are written by what they read are kernels of its
 own, on tensor cores, and loops end where masks do. Where a mask keeps places inside of the tensor,
 and takes what is outside for nothing in every sum, the band stands in its place; where no place is
-outside, it is a new one. An index that is kept inside is the same there.
+outside, it is a new one. An index that is kept inside is the same there. A row has a whole number
+of the points that units sum at a time: those behind its end are read as 0, and masked.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from ir.tiles import Tile
 NAME = "banded"
 WHY = "of all points, those in a window count, which moves with what reads them"
 ROUNDING = "the same terms, and zeros, in another order"
+_UNIT = 16  # points that units sum at a time
 _NOTHING = {"sum": 0.0, "max": -math.inf}  # what adds nothing to what is reduced
 
 
@@ -226,6 +228,7 @@ class _Made:
             name for n in range(len(program.axes) + 1)
             if (name := f"{axis}_{n or 'row'}") not in program.axes
         )  # fmt: skip
+        self.extent = -(-window.extent // _UNIT) * _UNIT
         # j = x + sign s + k, so that s = sign (j - x - k)
         self.moved = Sum({self.row: sign, window.along: -sign}, -sign * window.place.constant)
 
@@ -233,13 +236,16 @@ class _Made:
         old, window = self.old, self.window
         extents = {
             (self.row if name == window.axis else name):
-                (window.extent if name == window.axis else extent)
+                (self.extent if name == window.axis else extent)
             for name, extent in old.extents
         }  # fmt: skip
         graph = graft(old, extents=extents)
         place = tile_of(graph, self.moved)
         last = old.axes[window.axis] - 1
-        ends = (place >= 0, place <= last)
+        ends = [place >= 0, place <= last]
+        if self.extent > window.extent:
+            high = int(window.place.terms[window.axis] > 0)  # the end that is farther along the row
+            ends[high] = ends[high] & (graph.add(Iota(self.row)) < window.extent)
         there = (window.low, window.high)[:: window.place.terms[window.axis]]
         missing = [end for end, known in zip(ends, there, strict=True) if not known]
         made: dict[int, Tile] = {}
@@ -280,7 +286,8 @@ class _Made:
                 made = self._sum(Sum(dict(one.terms), one.constant))
                 one = Index(tuple(made.terms.items()), made.constant)
             index.append(one)
-        fill = op.fill if here else 0.0 if op.fill is None else op.fill
+        inside = here and self.extent == self.window.extent
+        fill = 0.0 if op.fill is None and not inside else op.fill
         made_op = replace(op, index=tuple(index), fill=fill)
         return graph.add(made_op, *(args[gather] for gather in kept))
 

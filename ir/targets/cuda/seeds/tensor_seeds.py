@@ -370,7 +370,7 @@ class Seeds:
             extent = self.kernel.program.axes[roles.main_walk]
             if roles.listed:
                 values[self.kernel.name(f"tile.{roles.listed}")] = max(1, block // extent)
-            block = min(block, extent)
+            block = min(block, -(-extent // self.kernel.step) * self.kernel.step)
         values[self.kernel.name(f"tile.{roles.main_walk}")] = block
         split = {1: "none", 2: "24/240", 3: "32/160"}[consumers]
         direct = "tma" if self.kernel.store_by_tma() else "direct"
