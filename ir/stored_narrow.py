@@ -14,7 +14,8 @@ from dataclasses import replace
 from ir.builder import Graph
 from ir.dtypes import dtype_of, is_float
 from ir.ops.load import Load
-from ir.ops.map import Cast
+from ir.ops.map import Cast, Map
+from ir.ops.read import Read
 from ir.ops.recur import Before, Recur
 from ir.ops.scatter import Scatter
 from ir.ops.store import Store
@@ -26,6 +27,7 @@ from ir.tiles import Tile
 
 _NARROW = 16  # bits
 _MADE_THERE = (Scatter, Top, Before, Recur)  # whose values are combined in memory, or read there
+_COMPARE = ("lt", "le", "eq")
 _WIDE, _WHOLE = "f32", ("i32", "i64")
 
 
@@ -62,6 +64,7 @@ def _whole_narrow(programs: Sequence[Program], own: frozenset[str]) -> tuple[Pro
         for node in program.nodes:
             if isinstance(node.op, Load) and node.op.fill is not None:
                 fills.setdefault(node.op.tensor, set()).add(node.op.fill)
+    own |= {name for program in programs for name in _telling(program)}
     narrow: dict[str, str] = {}
     known: dict[str, Range] = {}
     made = []
@@ -79,6 +82,24 @@ def _whole_narrow(programs: Sequence[Program], own: frozenset[str]) -> tuple[Pro
             narrow |= less
         made.append(read)
     return tuple(made)
+
+
+def _telling(program: Program) -> Iterator[str]:
+    """Tensors of whole numbers that say where something is, or whether: they are compared, and are
+    indices. Loops end at such numbers as they are."""
+    for position, node in enumerate(program.nodes):
+        if not isinstance(node.op, Load) or node.dtype not in _WHOLE:
+            continue
+        pending, seen = [position], set[int]()
+        while pending:
+            for user in program.users(pending.pop()):
+                op = program.nodes[user].op
+                told = isinstance(op, Map) and op.function in _COMPARE
+                if told or isinstance(op, Load | Read | Scatter):
+                    yield node.op.tensor
+                elif isinstance(op, Map | Cast) and user not in seen:
+                    seen.add(user)
+                    pending.append(user)
 
 
 def _bounds(

@@ -22,7 +22,7 @@ from ir.builder import Graph, cast
 from ir.dtypes import compute_dtype
 from ir.ops.map import Cast, Iota, Map
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
-from ir.program import Program
+from ir.program import Node, Program
 from ir.rewrite.algebra import Rules, Term
 from ir.rewrite.analysis import Analysis
 from ir.rewrite.graft import graft
@@ -221,7 +221,7 @@ class Rebuild:
                 return left if right is None else right
             return apply(node.op.function, left, right)
         if node.op.function == "where":
-            return self.ratio(node.args[1], axis)
+            return self.ratio(self._chosen(node, axis), axis)
         if node.op.function == "neg":
             return self.ratio(node.args[0], axis)
         shift = self.amounts(self._exponent(node.args[0], axis), axis, self.view).get(None)
@@ -232,8 +232,12 @@ class Rebuild:
         node = self.nodes[position]
         masked = isinstance(node.op, Map) and node.op.function == "where"
         if masked and self.a.moves(position, axis):
-            return self._exponent(node.args[1], axis)
+            return self._exponent(self._chosen(node, axis), axis)
         return position
+
+    def _chosen(self, node: Node, axis: str) -> int:
+        """What a mask chooses where it does not forbid: what moves of its two values."""
+        return next(arg for arg in node.args[1:] if self.a.moves(arg, axis))
 
     # -- factors that are affine
 

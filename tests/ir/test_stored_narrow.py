@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ir import Graph, Program, cast, contract, cumulative, recurrence, reduce, sqrt
+from ir import Graph, Program, cast, contract, cumulative, recurrence, reduce, sqrt, where
 from ir.inputs import random_inputs
 from ir.phases import phases_of
 from ir.registry import load_operator
@@ -131,3 +131,13 @@ def test_kernels_of_narrow_whole_numbers_are_right(dtype: str, fill: float) -> N
     for row in space.sample(np.random.default_rng(2), 4):
         kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
         assert not problems(program, kernel, inputs, wanted, 0)
+
+
+def test_what_says_where_something_ends_stays_as_it_is() -> None:
+    g = Graph("ends")
+    i, j = g.axes(i=8, j=16)
+    count = reduce("sum", g.input("have", (i, j), "u8"), over=j)
+    ends = count.at(i=7 - i)
+    x = where(g.iota(j) < ends, g.input("X", (i, j), "f32"), 0.0)
+    g.output("Y", reduce("sum", x, over=j), "f32", (i,))
+    assert {*between(g.program()).values()} == {"i32"}

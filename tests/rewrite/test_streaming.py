@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -206,3 +207,24 @@ def test_a_number_goes_behind_a_rounded_sum() -> None:
     for node in sums:
         left, right = (nodes[arg] for arg in nodes[node.args[0]].args)
         assert {left.dtype, right.dtype} == {"bf16"}  # as tensor cores take them
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("times", [1.0, 0.5])
+def test_a_mask_may_choose_either_value(turned: bool, times: float) -> None:
+    """Weights that a mask leaves out, of a largest that it leaves out as well."""
+
+    g = Graph("left_out")
+    i, k = g.axes(i=3, k=13)
+    x, y = g.input("x", (i, k), "f64"), g.input("y", (k,), "f64")
+
+    def kept(value: Tile, outside: float) -> Tile:
+        some = g.iota(k) == 5
+        return where(some, outside, value) if turned else where(~some, value, outside)
+
+    z = x * times
+    weights = kept(exp(z - reduce("max", kept(z, -math.inf), over=k)), 0.0)
+    g.output("out", reduce("sum", weights * y, over=k) / reduce("sum", weights, over=k))
+    program = g.program()
+    assert carries(program) == 3
+    same(program)
