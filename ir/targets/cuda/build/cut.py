@@ -18,7 +18,7 @@ from ir.program import LONGEST_NAME, Program
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.build.begins import begin_of
 from ir.targets.cuda.build.boundaries import alike, boundary_of
-from ir.targets.cuda.build.compared import with_compared
+from ir.targets.cuda.build.compared import computed_once, refuse_again
 from ir.targets.cuda.build.computed import (
     by_stride,
     fetch_problem,
@@ -86,13 +86,16 @@ def cut_program(
         if everywhere
         else _boundaries(program, engine, alone, chained, held, rows, sharing)
     )
-    nodes = with_compared(program, _every(program) if everywhere else boundaries)
-    taken |= {spec.name for spec in program.tensors}
-    groups = [[node] for node in sorted(nodes)]
-    if together:
-        groups = with_statistics(program, by_epilogues(program, nodes))
-    cuts = [[_cut(program, node, taken) for node in group] for group in groups]
-    return tuple(_kernels(program, cuts, joined, beside))
+    names = taken | {spec.name for spec in program.tensors}
+
+    def cut(nodes: set[int]) -> tuple[Program, ...]:
+        groups = [[node] for node in sorted(nodes)]
+        if together:
+            groups = with_statistics(program, by_epilogues(program, nodes))
+        cuts = [[_cut(program, node, names) for node in group] for group in groups]
+        return tuple(_kernels(program, cuts, joined, beside))
+
+    return computed_once(_every(program) if everywhere else boundaries, cut)
 
 
 def stored_at(
@@ -100,9 +103,13 @@ def stored_at(
 ) -> tuple[Program, ...]:
     """Programs in order of execution, the values of `nodes` in memory between them, by names that
     are not `taken`; outputs that share a reduction stay together."""
-    groups = with_statistics(program, [[node] for node in sorted(with_compared(program, nodes))])
-    cuts = [[_cut(program, node, taken, padded) for node in group] for group in groups]
-    return tuple(_kernels(program, cuts, joined=True))
+
+    def cut(stored: set[int]) -> tuple[Program, ...]:
+        groups = with_statistics(program, [[node] for node in sorted(stored)])
+        cuts = [[_cut(program, node, taken, padded) for node in group] for group in groups]
+        return tuple(_kernels(program, cuts, joined=True))
+
+    return computed_once(nodes, cut)
 
 
 def parted_at(
@@ -111,20 +118,19 @@ def parted_at(
     """What one kernel may compute of `nodes`, which are its outputs, and what is made of them; if
     `beside`, it has the outputs that are made of nothing of them, too."""
 
-    def made_of_them(store: int) -> bool:
-        return not beside or bool(nodes & reductions_behind(program, [store], frozenset()))
+    def cut(nodes: set[int]) -> tuple[Program, Program]:
+        cuts = [_cut(program, node, taken) for node in sorted(nodes)]
+        stores = _unwritten(program, cuts)
+        own = [
+            store for store in stores
+            if beside and not nodes & reductions_behind(program, [store], frozenset())
+        ]  # fmt: skip
+        stores = [store for store in stores if store not in own]
+        first = _rebuild(program, part_name(program, 0), {}, own, cuts)
+        known = {cut.node: cut for cut in cuts}
+        return first, _rebuild(program, part_name(program, 1), known, stores, [])
 
-    rest = program.behind(
-        filter(made_of_them, (place for place, _ in program.stores())), lambda p: p in nodes
-    )
-    nodes = with_compared(program, nodes, rest)
-    cuts = [_cut(program, node, taken) for node in sorted(nodes)]
-    stores = _unwritten(program, cuts)
-    own = [store for store in stores if not made_of_them(store)]
-    stores = [store for store in stores if store not in own]
-    first = _rebuild(program, part_name(program, 0), {}, own, cuts)
-    known = {cut.node: cut for cut in cuts}
-    return first, _rebuild(program, part_name(program, 1), known, stores, [])
+    return computed_once(nodes, cut)
 
 
 def _unlike_products(program: Program, chained: bool, engine: str) -> set[int]:
@@ -402,6 +408,7 @@ def _rebuild(
         used.add(here)
         if here not in known:
             pending.extend(program.nodes[here].args)
+    refuse_again(program, used, known)
     read = tuple(known[here] for here in sorted(used) if here in known)
     return _part(program, name, tuple(sorted(used)), read, tuple(stores), tuple(cuts))
 
