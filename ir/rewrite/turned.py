@@ -7,6 +7,8 @@ along none of the second,
     reduce(f(contract(x, w)), over rows of x)  =  reduce(f(contract(w, x)), over rows of x)
 
 has what is reduced along a row, as kernels have it that reduce what a product leaves in registers.
+A few of many rows that are added up (heads of a query, each with a weight) stay as they are:
+kernels have partial sums of those.
 """
 
 from __future__ import annotations
@@ -14,11 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
+from ir.ops.base import volume
 from ir.ops.map import Cast, Map
 from ir.ops.reduce import Contract, Reduce
 from ir.program import Program
 from ir.rewrite.graft import copy_node, graft
 from ir.tiles import Tile
+
+_FEW = 256  # rows of a tile
 
 
 @lru_cache(maxsize=256)
@@ -44,7 +49,9 @@ def _across(program: Program) -> Iterator[int]:
             continue
         first, second = ({*program.nodes[arg].axes} for arg in node.args)
         over = _reduced_behind(program, position) & {*node.axes}
-        if over & (first - second) and not over & (second - first):
+        rows = first - second
+        many = volume(program.scope, tuple(over & rows)) > _FEW or rows - {*node.op.over} <= over
+        if over & rows and not over & (second - first) and many:
             yield position
 
 
