@@ -40,6 +40,7 @@ from ir.targets.cuda.build.role_rules import WIDEST, check_axes, check_walks, is
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 
 LONGEST_LINE = 256  # bytes of a sum that a block has whole
+_SHORT = 32  # points of an axis of which blocks are too few
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,9 @@ class Roles:
             return axis if self._in_rows(axis) else ""
         loads = [product.b for product in self.products if axis in program.nodes[product.b].axes]
         ops = [program.nodes[load].op for load in loads]
-        return axis if loads and all(_counts_alone(op, axis) for op in ops) else ""
+        main = self.walked[-1]
+        fine = all(_counts_alone(op, axis) and _lies_around(op, axis, main) for op in ops)
+        return axis if loads and fine else ""
 
     def _in_rows(self, axis: str) -> bool:
         """Whether blocks have to be made of several rows of the main axis, and may be."""
@@ -212,6 +215,18 @@ class Roles:
         return tuple(dict.fromkeys(found))
 
 
+def _lies_around(op: Op, axis: str, main: str) -> bool:
+    """Whether a load has a dimension along an axis outside of those along the main one, if it has
+    both: several points of the axis are copied one after the other."""
+    if not isinstance(op, Load):
+        return True
+    along = [
+        [n for n, index in enumerate(op.index) if name in dict(index.terms)]
+        for name in (axis, main)
+    ]
+    return not all(along) or max(along[0]) < min(along[1])
+
+
 def _counts_alone(op: Op, axis: str) -> bool:
     """Whether an axis is a dimension of a load by itself, or none."""
     terms = [index.terms for index in op.index] if isinstance(op, Load) else []
@@ -270,6 +285,7 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
         rows = memory_order(program, min(computed), rows)
     else:
         walked = _walk_order(program, outer[0].swapped if swap else outer[0], walked)
+        walked = _longest_last(program, walked) if inner else walked
     walked = (*around, *(axis for axis in walked if axis not in around))
     columns = _operand_order(program, outer[0].b, columns)
     roles = Roles(
@@ -436,6 +452,15 @@ def _in_memory_order(
         if isinstance(program.nodes[operand].op, Load):
             return _operand_order(program, operand, rows)
     return rows
+
+
+def _longest_last(program: Program, walked: tuple[str, ...]) -> tuple[str, ...]:
+    """Axes of a chain's blocks, which are of the last one: a short one (heads that share keys) goes
+    point by point."""
+    if len(walked) < 2 or program.axes[walked[-1]] >= _SHORT:
+        return walked
+    longest = max(walked, key=lambda axis: program.axes[axis])
+    return (*(axis for axis in walked if axis != longest), longest)
 
 
 def _walk_order(program: Program, product: Product, over: tuple[str, ...]) -> tuple[str, ...]:
