@@ -128,7 +128,7 @@ def test_few_points_are_estimated_to_be_slow() -> None:
     space = BACKEND.space(program, HARDWARE)
     assert space.features is not None
     rows = [space.pin({"owners": 1, "pieces": count, "threads": 128, "early": True,
-                       "ordered": False})
+                       "ordered": False, "atomic": False})
             .sample(np.random.default_rng(0), 1)[0] for count in (1, 32, 2048)]  # fmt: skip
     names, found = space.features(space.columns(np.stack(rows)))
     estimate = found[:, names.index("total.estimate")]
@@ -137,7 +137,8 @@ def test_few_points_are_estimated_to_be_slow() -> None:
     parts = found[:, names.index("kernel0.block.parts")]
     assert list(parts) == [0, 5, 11]
     seeds = [space.schedule(row) for row in space.seed_rows(np.random.default_rng(0))]
-    assert any(seed["ordered"] for seed in seeds)
+    for way in ("ordered", "atomic"):
+        assert {bool(seed[way]) for seed in seeds} == {False, True}
     assert max(int(seed["pieces"]) for seed in seeds) > 32
 
 
@@ -156,7 +157,8 @@ def test_what_is_in_order_is_cut_no_further() -> None:
     here = columns.is_("ordered", True)
     assert set(columns["owners"][here]) == {1} == set(columns["pieces"][here])
     rule = next(rule for rule in space.constraints if rule.name == "ordered")
-    assert "owners=4096" in rule.explain({"ordered": True, "owners": 4096, "pieces": 8})
+    said = {"ordered": True, "owners": 4096, "pieces": 8, "atomic": False}
+    assert "owners=4096" in rule.explain(said)
 
 
 def test_what_workers_combine_is_cut_into_pieces_alone() -> None:

@@ -11,6 +11,7 @@ from ir.schedule import Value
 from ir.target import Hardware
 
 MOST = 6  # ways to cut among the seeds
+KINDS = 4  # kinds of ways that have one of them
 Cut = tuple[tuple[str, Value], ...]
 
 
@@ -33,4 +34,8 @@ def _fastest(program: Program, hardware: Hardware) -> tuple[Cut, ...]:
     kernel = PlainCudaKernel(program, "", hardware)
     costs, first = PlainCosts(kernel), kernel.uncut_seeds()[0]
     ranked = sorted(kernel.cuts.all(), key=lambda cut: costs.clocks(kernel.cuts.ways(cut), first))
-    return tuple(tuple(cut.items()) for cut in ranked[:MOST])
+    kinds: dict[Cut, int] = {}  # of each kind of way the fastest: costs of kinds compare less well
+    for number, cut in enumerate(ranked):
+        kinds.setdefault(tuple(one for one in cut.items() if isinstance(one[1], bool)), number)
+    chosen = dict.fromkeys((*list(kinds.values())[:KINDS], *range(len(ranked))))
+    return tuple(tuple(ranked[number].items()) for number in sorted(list(chosen)[:MOST]))
