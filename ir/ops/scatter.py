@@ -186,8 +186,12 @@ def _combined(
     kind: str, result: Array, places: tuple[Array, ...], inside: Array, value: Array
 ) -> Array:
     """`result`, in which the elements inside are combined; in place, in their order."""
+    if kind == "or":
+        found = inside & (value != 0)
+        result[tuple(place[found] for place in places)] = True
+        return result
     at = tuple(place[inside] for place in places)
-    function = np.logical_or if kind == "or" else COMBINES[kind].meaning
+    function = COMBINES[kind].meaning
     if hasattr(result, "get"):  # an array of a device, whose library scatters by functions
         import importlib
 

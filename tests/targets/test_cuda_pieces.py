@@ -168,8 +168,8 @@ def test_what_workers_combine_is_cut_into_pieces_alone() -> None:
     here = columns.is_("private", True)
     assert set(columns["owners"][here]) == {1}
     assert len(set(columns["pieces"][here])) > 2
-    schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
-    assert schedule["private"] is True
+    seeds = [space.schedule(row) for row in space.seed_rows(np.random.default_rng(0))[:2]]
+    assert any(seed["private"] for seed in seeds)
 
 
 def test_what_goes_to_many_places_is_put_in_order_first() -> None:

@@ -38,4 +38,4 @@ def _fastest(program: Program, hardware: Hardware) -> tuple[Cut, ...]:
     for number, cut in enumerate(ranked):
         kinds.setdefault(tuple(one for one in cut.items() if isinstance(one[1], bool)), number)
     chosen = dict.fromkeys((*list(kinds.values())[:KINDS], *range(len(ranked))))
-    return tuple(tuple(ranked[number].items()) for number in sorted(list(chosen)[:MOST]))
+    return tuple(tuple(ranked[number].items()) for number in list(chosen)[:MOST])
