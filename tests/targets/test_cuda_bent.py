@@ -9,15 +9,13 @@ import pytest
 
 from ir import Graph, indices, maximum, minimum, reduce, where
 from ir.bends import bends
-from ir.inputs import random_inputs
 from ir.program import Program
 from ir.targets.cuda.layouts.bent import plain_access
 from ir.targets.cuda.space.block_shape import BlockShape
 from ir.tiles import Tile
 from tests.cuda.run import needs_compiler
-from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
-from tests.targets.test_cuda_emulated import problems
+from tests.targets.formed import kernel_problems
 from tests.targets.test_cuda_windows import pinned
 
 Bending = Callable[[Tile, int], Tile]
@@ -129,10 +127,4 @@ CASES: tuple[Callable[[], Program], ...] = (
 @needs_compiler
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_kernels_of_it_are_right(case: int) -> None:
-    program = CASES[case]()
-    inputs = random_inputs(program, np.random.default_rng(1))
-    wanted, space = bounds_of(program, inputs), BACKEND.space(program, HARDWARE)
-    rng = np.random.default_rng(2)
-    for row in (*space.seed_rows(rng)[:2], *space.sample(rng, 3)):
-        kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
-        assert not problems(program, kernel, inputs, wanted, 0)
+    assert not kernel_problems(CASES[case]())
