@@ -103,7 +103,7 @@ class _Functions:
             more = {h: (t, parts[h].constant - t * first.constant)
                     for h, t in times.items() if t is not None}  # fmt: skip
             own = tuple((here, *rest) for here, rest in sorted(more.items()))
-            bend = Bend(position, first, own, self._number(position, more, {}))
+            bend = Bend(position, first, own, self._number(position, more))
             if self._fits(bend, extent):
                 low, high = first.bounds(self.program.axes)
                 found.append((min(high, extent - 1) - max(low, 0), bend))
@@ -131,16 +131,15 @@ class _Functions:
         within = bool((every >= 0).all() and (every < extent).all())
         return within and np.array_equal(inside, np.arange(extent))
 
-    def _number(
-        self, position: int, parts: Mapping[int, tuple[int, int]], known: dict[int, int]
-    ) -> int:
+    def _number(self, position: int, parts: Mapping[int, tuple[int, int]]) -> int:
         """Of what a node is, of whatever sum the parts are."""
-        if position not in known:
-            node = self.program.nodes[position]
-            args = [] if position in parts else node.args
-            made = [self._number(arg, parts, known) for arg in args]
-            what = parts[position] if position in parts else (str(node.op), node.dtype, *made)
-            known[position] = self.numbers.setdefault(what, len(self.numbers))
+        known: dict[int, int] = {}
+        for here in self.program.behind([position], lambda p: p in parts):
+            node = self.program.nodes[here]
+            what: object = parts.get(here)
+            if what is None:
+                what = (str(node.op), node.dtype, *(known[arg] for arg in node.args))
+            known[here] = self.numbers.setdefault(what, len(self.numbers))
         return known[position]
 
 

@@ -25,7 +25,7 @@ from ir.dtypes import is_float
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Contract, Reduce
-from ir.program import Program
+from ir.program import Node, Program
 from ir.rewrite.digits import Sum, sums_of, tile_of
 from ir.rewrite.graft import copy_node, graft
 from ir.rewrite.work import in_steps
@@ -60,7 +60,8 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
     steps, sums = in_steps(program), sums_of(program)
     for axis in reversed(program.axes):
         ends = [p for p, node in enumerate(program.nodes) if axis in _over(node.op)]
-        if not ends or any(end in steps for end in ends) or not _is_multiplied(program, axis):
+        known = all(end not in steps and _kind(program.nodes[end]) in _NOTHING for end in ends)
+        if not ends or not known or not _is_multiplied(program, axis):
             continue
         found = _window(program, axis, ends, sums)
         if found is not None:
@@ -70,6 +71,13 @@ def rewritten(program: Program) -> tuple[int, Program] | None:
 
 def _over(op: object) -> tuple[str, ...]:
     return op.over if isinstance(op, Contract | Reduce) else ()
+
+
+def _kind(node: Node) -> str:
+    """How floats are reduced; nothing of whole numbers, none of which is -inf."""
+    if not is_float(node.dtype):
+        return ""
+    return node.op.kind if isinstance(node.op, Reduce) else "sum"
 
 
 def _is_multiplied(program: Program, axis: str) -> bool:
@@ -166,29 +174,21 @@ def _conditions(
 
 def _is_nothing(program: Program, end: int, condition: int) -> bool:
     """Whether what is reduced adds nothing where a condition does not hold."""
-    node = program.nodes[end]
-    kind = node.op.kind if isinstance(node.op, Reduce) else "sum"
-    known: dict[int, float | None] = {}
-    values = [_value(program, arg, condition, known) for arg in node.args]
-    return kind in _NOTHING and _NOTHING[kind] in values
+    args, known = program.nodes[end].args, dict[int, float | None]()
+    for position in program.behind(args, lambda p: not _is_made(program, p)):
+        before = [known.get(arg) for arg in program.nodes[position].args]
+        known[position] = _made_of(program, position, condition, before)
+    return _NOTHING[_kind(program.nodes[end])] in (known[arg] for arg in args)
 
 
-def _value(
-    program: Program, position: int, condition: int, known: dict[int, float | None]
-) -> float | None:
-    """The number that a value is where a condition does not hold, if it is one: 0, or -inf."""
-    if position not in known:
-        known[position] = None
-        node = program.nodes[position]
-        args = [_value(program, arg, condition, known) for arg in node.args
-                if isinstance(node.op, Map | Cast)]  # fmt: skip
-        known[position] = _made_of(program, position, condition, args)
-    return known[position]
+def _is_made(program: Program, position: int) -> bool:
+    return isinstance(program.nodes[position].op, Map | Cast)
 
 
 def _made_of(
     program: Program, position: int, condition: int, args: list[float | None]
 ) -> float | None:
+    """The number that a value is where a condition does not hold, if it is one: 0, or -inf."""
     node = program.nodes[position]
     op = node.op
     if isinstance(op, Constant):
@@ -298,8 +298,8 @@ class _Made:
         over = tuple(self.row if name == self.window.axis else name for name in op.over)
         if missing:
             within = missing[0] if len(missing) == 1 else missing[0] & missing[1]
-            kind = op.kind if isinstance(op, Reduce) else "sum"
+            nothing = _NOTHING[_kind(self.old.nodes[position])]
             has = next(n for n, arg in enumerate(args) if self.row in arg.axes)
-            masked = where(within, args[has], _NOTHING[kind])
+            masked = where(within, args[has], nothing)
             args[has] = cast(masked, args[has].dtype)
         return graph.add(replace(op, over=over), *args)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ir.dtypes import is_float
+from ir.ops.map import Map
+from ir.ops.reduce import Reduce
 from ir.rewrite.patterns import Axes, Match
 
 SAME = "the same roundings in another order"
@@ -126,8 +128,24 @@ def _whole(match: Match) -> Mapping[str, Axes] | None:
 
 
 def _or_nothing(match: Match) -> Mapping[str, Axes] | None:
-    """What is not chosen is 0."""
-    return {} if match.constant("z") == 0 else None
+    """What is not chosen is 0, and stays so: the divisor is a sum of weights of which the largest
+    is 1. A choice may be there to keep from dividing by 0."""
+    return {} if match.constant("z") == 0 and _is_total(match, match.tiles["s"]) else None
+
+
+def _is_total(match: Match, position: int) -> bool:
+    """Whether a value is a sum of exp(x - max x)."""
+    nodes = match.program.nodes
+    total = nodes[position]
+    if not isinstance(total.op, Reduce) or total.op.kind != "sum":
+        return False
+    weight = nodes[total.args[0]]
+    if weight.op != Map("exp") or nodes[weight.args[0]].op != Map("sub"):
+        return False
+    of, largest = nodes[weight.args[0]].args
+    most = nodes[largest].op
+    same = isinstance(most, Reduce) and most.kind == "max" and {*most.over} == {*total.op.over}
+    return same and nodes[largest].args == (of,)
 
 
 def _numbers(match: Match) -> Mapping[str, Axes] | None:
@@ -216,11 +234,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "quotient-chosen", "where(c, div(a, s), z)", "div(where(c, a, z), s)",
-        _or_nothing, "0 divided is 0", SAME,
+        _or_nothing, "0 divided by a sum of weights is 0", SAME,
     ),
     Rule(
         "quotient-otherwise", "where(c, z, div(a, s))", "div(where(c, z, a), s)",
-        _or_nothing, "0 divided is 0", SAME,
+        _or_nothing, "0 divided by a sum of weights is 0", SAME,
     ),
     Rule(
         "quotients-cancel", "div(div(a, s), div(b, s))", "div(a, b)",

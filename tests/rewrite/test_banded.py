@@ -120,13 +120,19 @@ def stored(g: Graph) -> None:
     g.output("Z", z, "f32", (i, s))
 
 
+def least(g: Graph) -> None:
+    i, s, d = g.axes(i=40, s=6, d=16)  # nothing is known that is no least
+    z = contract(g.input("Q", (i, d), "bf16"), g.tensor("K", (45, 16), "bf16")[i + s, d], over=d)
+    g.output("Z", reduce("min", z, over=s), "f32", (i,))
+
+
 def filtered(g: Graph) -> None:
     i, s, d = g.axes(i=40, s=6, d=16)  # a convolution: taps are summed, and no scores
     x = g.tensor("X", (45, 16), "bf16")
     g.output("Y", contract(x[i + s, d], g.input("W", (s, d), "bf16"), over=s), "f32", (i, d))
 
 
-@pytest.mark.parametrize("make", [unmasked, half_masked, two_windows, stored, filtered])
+@pytest.mark.parametrize("make", [unmasked, half_masked, two_windows, stored, least, filtered])
 def test_others_stay(make: Callable[[Graph], None]) -> None:
     g = Graph("others")
     make(g)

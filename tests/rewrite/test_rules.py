@@ -15,6 +15,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ir.builder import Graph, cast, contract, where
+from ir.functions import exp
+from ir.ops.map import Constant
 from ir.ops.reduce import Contract, Reduce
 from ir.oracle import evaluate
 from ir.program import Program
@@ -70,7 +72,9 @@ def drawn(rule: Rule, data: st.DataObject) -> Program:
             tile = g.constant(0, "f64")
         else:
             tile = g.input(word, tuple(axes[name] for name in own), "f64")
-        tiles[word] = tile > 2 if left.head == "where" and word == "c" else tile
+        if left.head == "where" and word in "cs":
+            tile = tile > 2 if word == "c" else weights(tile)
+        tiles[word] = tile
     root = composed(left, tiles, {}, data)
     g.output("y", root + g.constant(1, "f64"), "f64")
     return g.program()
@@ -126,14 +130,38 @@ def sample(name: str) -> Program:
         "less-apart": lambda: total(a * b - g.input("c", (i, j, k), "f32"), "k"),
         "from-apart": lambda: total(g.input("c", (i, j, k), "f32") - a * b, "k"),
         "squares-apart": lambda: squared(g.input("x", (i, k), "i32") - g.input("z", (j, k), "i32")),
-        "quotient-chosen": lambda: where(part > 0, a / rows, 0.0),
-        "quotient-otherwise": lambda: where(part > 0, 0.0, a / rows),
+        "quotient-chosen": lambda: where(part > 0, a / weights(rows * part), 0.0),
+        "quotient-otherwise": lambda: where(part > 0, 0.0, a / weights(rows * part)),
         "quotients-cancel": lambda: (a / rows) / (part / rows),
         "one-number": lambda: (a * 2.0) * 3.0,
     }
     found = made[name]()
     g.output("y", found, found.dtype)
     return g.program()
+
+
+def weights(tile: Tile) -> Tile:
+    """The sum of a softmax's weights along the last axis."""
+    if not tile.axes:
+        return tile.graph.add(Constant(1, tile.dtype))
+    most = tile.graph.add(Reduce("max", tile.axes[-1:]), tile)
+    return total(exp(tile - most), *tile.axes[-1:])
+
+
+def guarded(g: Graph) -> Tile:
+    """A choice that keeps from dividing by 0."""
+    i, k = g.axes(i=3, k=4)
+    s = g.input("s", (i,), "f32")
+    return where(s > 0, g.input("a", (i, k), "f32") / s, 0.0)
+
+
+def test_a_choice_that_keeps_from_dividing_stays() -> None:
+    g = Graph("guarded")
+    g.output("y", guarded(g), "f32")
+    program = g.program()
+    for name in ("quotient-chosen", "quotient-otherwise"):
+        for root in range(len(program.nodes)):
+            assert not [*applied(BY_NAME[name], program, root)]
 
 
 def squared(tile: Tile) -> Tile:
