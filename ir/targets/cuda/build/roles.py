@@ -285,7 +285,7 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
         rows = memory_order(program, min(computed), rows)
     else:
         walked = _walk_order(program, outer[0].swapped if swap else outer[0], walked)
-        walked = _longest_last(program, walked) if inner else walked
+        walked = _longest_last(program, walked, outer + inner) if inner else walked
     walked = (*around, *(axis for axis in walked if axis not in around))
     columns = _operand_order(program, outer[0].b, columns)
     roles = Roles(
@@ -454,12 +454,19 @@ def _in_memory_order(
     return rows
 
 
-def _longest_last(program: Program, walked: tuple[str, ...]) -> tuple[str, ...]:
+def _longest_last(
+    program: Program, walked: tuple[str, ...], products: list[Product]
+) -> tuple[str, ...]:
     """Axes of a chain's blocks, which are of the last one: a short one (heads that share keys) goes
-    point by point."""
+    point by point, where the longest is a dimension of all that is copied."""
+    longest = max(walked, key=lambda axis: program.axes[axis])
     if len(walked) < 2 or program.axes[walked[-1]] >= _SHORT:
         return walked
-    longest = max(walked, key=lambda axis: program.axes[axis])
+    for load in (x for product in products for x in (product.a, product.b)):
+        node = program.nodes[load]
+        told = any(longest in program.nodes[arg].axes for arg in node.args)
+        if isinstance(node.op, Load) and (told or not _counts_alone(node.op, longest)):
+            return walked
     return (*(axis for axis in walked if axis != longest), longest)
 
 
