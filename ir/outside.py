@@ -42,8 +42,9 @@ def refuse_outside(program: Program) -> Program:
             least, most = int(values.min()) + low, int(values.max()) + high
             if least < 0 or most >= extent:
                 raise ProgramError(
-                    f"load {node.op.tensor}: index of dimension {dim} spans {least}..{most}, the "
-                    f"extent is {extent}; give fill= to read outside, or keep it inside"
+                    f"{program.name}: load {node.op.tensor}: index of dimension {dim} spans "
+                    f"{least}..{most}, the extent is {extent}; give fill= to read outside, or "
+                    "keep it inside"
                 )
     return program
 
