@@ -7,7 +7,7 @@ index, and what lies beyond an end is found by the function that bends it. Knows
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -21,7 +21,8 @@ from ir.program import Program
 from ir.rewrite.digits import Sum, sums_of
 
 _PLACE = "place"  # the axis of the sum's values, where a function of it is looked at
-_FEW = 1 << 22  # of those, up to which all are
+_FEW = 1 << 25  # of those, up to which all are
+_PIECE = 1 << 21  # of those, at a time
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,13 @@ class Bend:
                 with np.errstate(all="ignore"):
                     made[position] = node.op.meaning([made[arg] for arg in node.args], own)
         return np.broadcast_to(made[self.node].array, (high + 1 - low,)).astype(np.int64)
+
+    def leaves(self, program: Program, low: int, high: int, extent: int) -> bool:
+        """Whether it is outside of a dimension for some value from `low` to `high`, of which those
+        inside stay."""
+        sides = ((low, min(high, -1)), (max(low, extent), high))
+        found = (self.values(program, *side) for side in sides if side[0] <= side[1])
+        return any(one.min() < 0 or one.max() >= extent for one in found)
 
 
 @lru_cache(maxsize=256)
@@ -126,10 +134,8 @@ class _Functions:
         low, high = bend.of.bounds(self.program.axes)
         if high - low + extent > _FEW:
             return False
-        every = bend.values(self.program, low, high)
-        inside = bend.values(self.program, 0, extent - 1)
-        within = bool((every >= 0).all() and (every < extent).all())
-        return within and np.array_equal(inside, np.arange(extent))
+        text = str([(n.op, n.dtype, n.args) for n in self.program.nodes[: bend.node + 1]])
+        return _stays(_Asked((text, bend.node, bend.parts, low, high, extent), bend, self.program))
 
     def _number(self, position: int, parts: Mapping[int, tuple[int, int]]) -> int:
         """Of what a node is, of whatever sum the parts are."""
@@ -141,6 +147,29 @@ class _Functions:
                 what = (str(node.op), node.dtype, *(known[arg] for arg in node.args))
             known[here] = self.numbers.setdefault(what, len(self.numbers))
         return known[position]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A function, and the numbers that it is looked at: the same in programs that begin alike."""
+
+    key: tuple[str, int, tuple[tuple[int, int, int], ...], int, int, int]
+    bend: Bend = field(compare=False)
+    program: Program = field(compare=False)
+
+
+@lru_cache(maxsize=1024)
+def _stays(asked: _Asked) -> bool:
+    """Whether a function leaves what is inside of a dimension, and ends inside."""
+    *_, low, high, extent = asked.key
+    if asked.bend.leaves(asked.program, low, high, extent):
+        return False
+    for first in range(0, extent, _PIECE):
+        last = min(first + _PIECE, extent) - 1
+        found = asked.bend.values(asked.program, first, last)
+        if not np.array_equal(found, np.arange(first, last + 1)):
+            return False
+    return True
 
 
 def _order(one: Sum) -> tuple[int, tuple[tuple[str, int], ...], int]:

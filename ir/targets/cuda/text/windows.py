@@ -142,9 +142,8 @@ class _Window:
                 known.setdefault(position, scalars.literal(node.op.value, node.dtype))
             elif position not in known:
                 known[position] = f"({e.applied(position, [known[arg] for arg in node.args])})"
-        values = bend.values(e.program, *ends)
         found = known[bend.node]
-        if values.min() < 0 or values.max() >= d.extent:
+        if bend.leaves(e.program, *ends, d.extent):
             last = scalars.literal(d.extent - 1, "i32")
             found = scalars.apply("min", "i32", [found, last], "i32", False)
             found = scalars.apply("max", "i32", [found, "0"], "i32", False)
