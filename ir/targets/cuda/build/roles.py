@@ -284,8 +284,7 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
         walked = walked_order(program, outer[0], walked)
         rows = memory_order(program, min(computed), rows)
     else:
-        walked = _walk_order(program, outer[0].swapped if swap else outer[0], walked)
-        walked = _longest_last(program, walked, outer + inner) if inner else walked
+        walked = _walked_in_memory_order(program, inner, outer, swap)
     walked = (*around, *(axis for axis in walked if axis not in around))
     columns = _operand_order(program, outer[0].b, columns)
     roles = Roles(
@@ -296,6 +295,15 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
     if state is not None and len(roles.sums) > 1:
         raise Refusal("handed", "a state is in the registers of one sum")
     return roles
+
+
+def _walked_in_memory_order(
+    program: Program, inner: list[Product], outer: list[Product], swap: bool
+) -> tuple[str, ...]:
+    """The axes that the first product reduces over, a chain's longest last."""
+    first = outer[0]
+    walked = _walk_order(program, first.swapped if swap else first, first.over)
+    return _longest_last(program, walked, outer + inner) if inner else walked
 
 
 def _begins(program: Program, found: dict[int, Product]) -> tuple[Begin, ...]:
