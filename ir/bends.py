@@ -7,14 +7,15 @@ index, and what lies beyond an end is found by the function that bends it. Knows
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ir.dtypes import dtype_of
-from ir.ops.base import Environment, TileArray
+from ir.of_coordinates import values_of
+from ir.ops.base import TileArray
 from ir.ops.load import Index, Load
 from ir.ops.map import Constant, Map
 from ir.program import Program
@@ -38,17 +39,12 @@ class Bend:
     def values(self, program: Program, low: int, high: int) -> NDArray[np.int64]:
         """The index for each value of the sum from `low` to `high`."""
         coordinates = {_PLACE: np.arange(low, high + 1)}
-        made = {
+        given = {
             part: TileArray((_PLACE,), times * coordinates[_PLACE] + more)
             for part, times, more in self.parts
         }
-        env = Environment(program.scope, {}, coordinates)
-        for position in program.behind([self.node], lambda p: p in made):
-            node = program.nodes[position]
-            if position not in made:
-                own = replace(env, types=[program.nodes[arg].type for arg in node.args])
-                with np.errstate(all="ignore"):
-                    made[position] = node.op.meaning([made[arg] for arg in node.args], own)
+        behind = program.behind([self.node], lambda p: p in given)
+        made = values_of(program, behind, coordinates, given)
         return np.broadcast_to(made[self.node].array, (high + 1 - low,)).astype(np.int64)
 
     def leaves(self, program: Program, low: int, high: int, extent: int) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir.errors import ProgramError
-from ir.ops.base import Environment, TileArray
+from ir.of_coordinates import values_of
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.program import Program
@@ -60,13 +60,7 @@ def _values(program: Program, position: int) -> NDArray[Any] | None:
     coordinates = {axis: _points(program.axes[axis], whole) for axis in program.axes}
     if math.prod(len(coordinates[axis]) for axis in axes) > _MOST:
         return None
-    made: dict[int, TileArray] = {}
-    for here in behind:
-        types = [nodes[arg].type for arg in nodes[here].args]
-        env = Environment(program.scope, {}, coordinates, types=types)
-        with np.errstate(all="ignore"):
-            made[here] = nodes[here].op.meaning([made[arg] for arg in nodes[here].args], env)
-    return np.asarray(made[position].array)
+    return np.asarray(values_of(program, behind, coordinates)[position].array)
 
 
 def _points(extent: int, whole: bool) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ir.ops.base import Environment, TileArray
+from ir.of_coordinates import values_of
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.program import Program
@@ -47,13 +47,7 @@ def _places(
     for name, extent in program.axes.items():
         seen = min(_SEEN if name == axis else 1, extent)
         coordinates[name] = np.arange(seen, dtype=np.int64) + (extent - seen) // 2
-    values: dict[int, TileArray] = {}
-    for one in behind:
-        made = program.nodes[one]
-        types = [program.nodes[arg].type for arg in made.args]
-        env = Environment(program.scope, {}, coordinates, types=types)
-        with np.errstate(all="ignore"):
-            values[one] = made.op.meaning([values[arg] for arg in made.args], env)
+    values = values_of(program, behind, coordinates)
     total = np.zeros(len(coordinates[axis]), dtype=np.int64)
     for index, extent in zip(op.index, program.scope.tensors[op.tensor].shape, strict=True):
         place = np.full(len(total), index.constant, dtype=np.int64)
