@@ -24,6 +24,7 @@ _LINE = re.compile(r"([\w.]+): (\w+)\((.*?)\) ->(?: (?!takes )(.*?))?(?: takes (
 
 COPIES, MMA, MAP, REDUCE, CONVERT, STORE = "copy", "mma", "map", "reduce", "convert", "store"
 START, CORRECT, FINISH = "start", "correct", "finish"
+LEAVE, GET = "leave", "get"
 PARTS = {
     COPIES: "bring a tile from memory",
     MMA: "multiply two tiles and add the products to sums",
@@ -34,6 +35,8 @@ PARTS = {
     START: "what a state is before its loop",
     CORRECT: "scale a state, and add to it, for what moved",
     FINISH: "combine the parts of a state that threads have",
+    LEAVE: "leave a value in shared memory for the threads of another role",
+    GET: "read what another role has left",
 }
 
 

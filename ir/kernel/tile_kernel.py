@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ir.errors import TilewrightError
-from ir.kernel.body import TENSOR, Operation
+from ir.kernel.body import TENSOR, THREADS, Operation
 
 ALWAYS, NEVER, EVERY, WITHIN, AGAIN = "always", "never", "every", "within", "again"
 BLOCK, BLOCKS = "block", "blocks"  # the present block of a main loop, and how many there are
@@ -219,7 +219,8 @@ SYNCS = {
     GIVE: "pass the turn at the tensor cores",
     NEXT_TILE: "let the next group begin its tile",
     SKIP: "leave tiles of other groups out, and wait for the group before",
-    PUBLISH: "what threads wrote to shared memory is there for products of all groups",
+    PUBLISH: "what threads wrote to shared memory is there for products of all groups, or the slot "
+    "of a ring is full",
     MEET: "all groups that share a tile meet",
     BEFORE: "wait until the kernel before in the stream has ended",
     STORED: "wait until what is written has been read from its buffers",
@@ -358,6 +359,12 @@ class TileKernel:
             ring for one in self.operations if one.unit == TENSOR for ring in one.takes
         )
         return frozenset(ring for ring, count in takers.items() if count > 1)
+
+    @property
+    def relayed(self) -> tuple[str, ...]:
+        """Rings that threads fill, and no copies."""
+        written = {name for one in self.operations if one.unit == THREADS for name in one.writes}
+        return tuple(ring.name for ring in self.rings if written & {*ring.tiles})
 
     def statements(self) -> Iterator[Statement]:
         """All of them, each before what is in it."""

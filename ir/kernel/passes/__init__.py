@@ -3,7 +3,8 @@
 A target builds a kernel as one thread would run it, block after block. `Roles` gives copies to a
 role of their own, `Pipeline`, `Pieces` and `Pairs` let iterations overlap, `Synchronise` inserts
 what that needs, `InOrder` takes it away where products end before what follows, `Place` gives
-values registers where they live. Where threads copy for themselves, `LoadAhead` makes loads of
+values registers where they live. `Apart` gives what others multiply by to a role of its own, with
+`Relay` between them. Where threads copy for themselves, `LoadAhead` makes loads of
 later steps run ahead, and `Waits` inserts what they wait for. `Ahead` lets their copies run ahead
 and `Meet` inserts barriers.
 """
@@ -14,6 +15,7 @@ from ir.lazily import exports
 
 if TYPE_CHECKING:
     from ir.kernel.passes.ahead import Ahead
+    from ir.kernel.passes.apart import Apart
     from ir.kernel.passes.base import Pass, after_each
     from ir.kernel.passes.early import Early
     from ir.kernel.passes.in_order import InOrder
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
     from ir.kernel.passes.pieces import Pieces
     from ir.kernel.passes.pipeline import Pipeline
     from ir.kernel.passes.place import Place
+    from ir.kernel.passes.relay import Relay
     from ir.kernel.passes.roles import Roles
     from ir.kernel.passes.synchronise import Synchronise
     from ir.kernel.passes.waits import Waits
 
 __all__ = [
     "Ahead",
+    "Apart",
     "Early",
     "InOrder",
     "LoadAhead",
@@ -38,6 +42,7 @@ __all__ = [
     "Pieces",
     "Pipeline",
     "Place",
+    "Relay",
     "Roles",
     "Synchronise",
     "Waits",
@@ -51,12 +56,14 @@ __getattr__ = exports(
         "Early": "early",
         "InOrder": "in_order",
         "LoadAhead": "load_ahead",
+        "Apart": "apart",
         "Meet": "meet",
         "Pairs": "pairs",
         "Pass": "base",
         "Pieces": "pieces",
         "Pipeline": "pipeline",
         "Place": "place",
+        "Relay": "relay",
         "Roles": "roles",
         "Synchronise": "synchronise",
         "Waits": "waits",

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ir.kernel.body import COPIES
 from ir.kernel.tile_kernel import (
     NESTED,
     Do,
-    Merge,
     Role,
     Statement,
-    Sync,
     TileKernel,
 )
 
@@ -47,28 +46,24 @@ class Roles:
 
     def __call__(self, kernel: TileKernel) -> TileKernel:
         roles = (
-            Role(PRODUCER, self._kept(kernel, kernel.body, True)),
-            Role(CONSUMERS, self._kept(kernel, kernel.body, False)),
+            Role(PRODUCER, kept(kernel.body, lambda do: self._copies(kernel, do))),
+            Role(CONSUMERS, kept(kernel.body, lambda do: not self._copies(kernel, do))),
         )
         return kernel.with_body(roles)
 
-    def _kept(
-        self, kernel: TileKernel, body: tuple[Statement, ...], copies: bool
-    ) -> tuple[Statement, ...]:
-        found: list[Statement] = []
-        for one in body:
-            if isinstance(one, Merge) and copies:
-                continue
-            if isinstance(one, NESTED):
-                inside = self._kept(kernel, one.body, copies)
-                if inside or not one.body:
-                    found.append(replace(one, body=inside))
-            elif isinstance(one, Sync) or self._copies(kernel, one) == copies:
-                found.append(one)
-        return tuple(found)
-
-    def _copies(self, kernel: TileKernel, one: Statement) -> bool:
-        if not isinstance(one, Do):
-            return False
+    def _copies(self, kernel: TileKernel, one: Do) -> bool:
         parts = kernel.operation(one.operation).parts
         return bool(parts) and all(p.kind == COPIES and p.by in self.copiers for p in parts)
+
+
+def kept(body: tuple[Statement, ...], wanted: Callable[[Do], bool]) -> tuple[Statement, ...]:
+    """The statements with the operations that are `wanted` alone, without what is then empty."""
+    found: list[Statement] = []
+    for one in body:
+        if isinstance(one, NESTED):
+            inside = kept(one.body, wanted)
+            if inside or not one.body:
+                found.append(replace(one, body=inside))
+        elif not isinstance(one, Do) or wanted(one):
+            found.append(one)
+    return tuple(found)

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from ir.kernel.body import STORE, TENSOR, Operation
 from ir.kernel.modulo import Order
+from ir.kernel.passes.apart import WEIGHERS, frees, reads_ring
 from ir.kernel.passes.pairs import PAIR
 from ir.kernel.passes.pipeline import Section
 from ir.kernel.passes.roles import CONSUMERS
@@ -114,8 +115,8 @@ class Synchronise:
         for one in kernel.body:
             if isinstance(one, Role):
                 made = self._produced(kernel, one.body)
-                if one.name == CONSUMERS:
-                    made = _Consumers(self, kernel).tiles(one.body)
+                if one.name in (WEIGHERS, CONSUMERS):
+                    made = _Consumers(self, kernel, one).tiles(one.body)
                 one = replace(one, body=tuple(self._around(kernel, tuple(made), one.name)))
             found.append(one)
         return kernel.with_body(tuple(found))
@@ -157,8 +158,9 @@ class Synchronise:
 class _Consumers:
     """The statements of the consumers of one kernel."""
 
-    def __init__(self, how: Synchronise, kernel: TileKernel) -> None:
-        self.how, self.kernel = how, kernel
+    def __init__(self, how: Synchronise, kernel: TileKernel, role: Role) -> None:
+        self.how, self.kernel, self.role = how, kernel, role
+        self.held = how.held if reads_ring(kernel, role, how.held) else ""
 
     def tiles(self, body: Iterable[Statement]) -> Iterator[Statement]:
         for one in body:
@@ -170,8 +172,8 @@ class _Consumers:
         """A tile: what it holds is there from the start, and free behind its last loop."""
         if not self.how.shared:
             yield Sync(SKIP)
-        if self.how.held:
-            yield Sync(FULL, self.how.held)
+        if self.held:
+            yield Sync(FULL, self.held)
         last = max((n for n, one in enumerate(body) if _loops(one)), default=-1)
         for number, one in enumerate(body):
             yield from self._one(one)
@@ -180,9 +182,9 @@ class _Consumers:
                 yield Sync(NEXT_TILE)
             if leaves:
                 yield from self._left(one)
-            if number == last and self.how.held:
-                yield Sync(RELEASE, self.how.held)
-                yield Sync(ADVANCE, self.how.held)
+            if number == last and self.held:
+                yield Sync(RELEASE, self.held)
+                yield Sync(ADVANCE, self.held)
 
     def _left(self, one: Statement) -> Iterator[Statement]:
         """What blocks in pieces leave behind a loop: products that run, slots that they read."""
@@ -225,7 +227,8 @@ class _Consumers:
             ring for do in done for ring in self._operation(do).takes
             if self._operation(do).unit == TENSOR
         )  # fmt: skip
-        return tuple(ring for ring in dict.fromkeys(taken) if ring != self.how.held)
+        without = (self.how.held, *self.kernel.relayed)
+        return tuple(ring for ring in dict.fromkeys(taken) if ring not in without)
 
     def _at_once(self, one: Do) -> Iterator[Statement]:
         """Products that are waited for where they are issued."""
@@ -235,7 +238,8 @@ class _Consumers:
         yield Sync(AWAIT)
         yield Sync(DONE, one.operation)
         for ring in rings:
-            yield from (Sync(RELEASE, ring), Sync(ADVANCE, ring))
+            yield from (Sync(RELEASE, ring),) * frees(self.kernel, self.role, ring)
+            yield Sync(ADVANCE, ring)
 
     # -- a modulo schedule
 

@@ -90,8 +90,13 @@ def shared_values(program: Program, products: Iterable[Product]) -> tuple[int, .
     return tuple(dict.fromkeys(found))
 
 
+def words_name(program: Program, position: int) -> str:
+    """What a computed operand is called as tensor cores read it."""
+    return f"{value_name(program, position)}_words"
+
+
 def _words(program: Program, products: Iterable[Product]) -> tuple[str, ...]:
-    names = (f"{value_name(program, product.a)}_words" for product in products)
+    names = (words_name(program, product.a) for product in products)
     return tuple(dict.fromkeys(names))
 
 

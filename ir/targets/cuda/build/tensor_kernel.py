@@ -15,7 +15,9 @@ from ir.kernel.body import (
     COPY,
     CORRECT,
     FINISH,
+    GET,
     IN_ORDER,
+    LEAVE,
     MAP,
     REDUCE,
     START,
@@ -26,6 +28,7 @@ from ir.kernel.body import (
 )
 from ir.kernel.modulo import STRAIGHT
 from ir.kernel.passes import (
+    Apart,
     Early,
     InOrder,
     Pairs,
@@ -33,6 +36,7 @@ from ir.kernel.passes import (
     Pieces,
     Pipeline,
     Place,
+    Relay,
     Roles,
     Synchronise,
 )
@@ -57,7 +61,17 @@ from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
 from ir.stages import is_reduction
+from ir.targets.cuda.bodies.apart import (
+    WEIGH,
+    WEIGHTS,
+    apart_operations,
+    factors_of,
+    left_name,
+    states_of,
+    states_read,
+)
 from ir.targets.cuda.bodies.tensor_bodies import (
+    BETWEEN,
     BY,
     FOLD,
     INNER,
@@ -66,6 +80,7 @@ from ir.targets.cuda.bodies.tensor_bodies import (
     early_loads,
     folding_body,
     multiply,
+    words_name,
 )
 from ir.targets.cuda.bodies.tensor_order import MOVED, PAIRS
 from ir.targets.cuda.build.computed import below
@@ -83,13 +98,18 @@ HAND = "hand"
 LOADED, BEGUN, BEGIN = "beside", "begun", "begin"
 NEXT, KEEP = "take", "keep"
 EARLY = "early"
+HOIST, STATES, SUMS = "hoist", "start.states", "start.sums"
+STATES_END, SUMS_END, LEFT, GOT = "finish.states", "finish.sums", "leave.states", "get.states"
+OF_WEIGHERS = (INNER, BETWEEN, WEIGH, STATES, STATES_END, LEFT)
 
 
 def passes_of(plan: Plan) -> tuple[Pass, ...]:
     """What makes the built kernel the one that is printed."""
     found: list[Pass] = [Roles((plan.copies, L2))]
     strip = None
-    if plan.order is not None:
+    if plan.apart:
+        found.append(Apart(OF_WEIGHERS, (HOIST,)))
+    elif plan.order is not None:
         one = len(plan.roles.walked) == 1
         found.append(Pipeline(plan.order, one and not plan.shared_sums))
     elif plan.fresh == 1:
@@ -98,7 +118,10 @@ def passes_of(plan: Plan) -> tuple[Pass, ...]:
         strip = plan.strip
         found.append(Pieces(strip))
     held = HELD if any(ring.name == HELD for ring in plan.rings) else ""
-    found.append(Synchronise(plan.order, strip, plan.turns, held, plan.cooperative, plan.early))
+    order = None if plan.apart else plan.order
+    found.append(Synchronise(order, strip, plan.turns, held, plan.cooperative, plan.early))
+    if plan.apart:
+        found.append(Relay())
     if plan.unit in IN_ORDER:
         found.append(InOrder())
     if plan.reads_early:
@@ -170,17 +193,33 @@ class _Builder:
         for a in computed if plan.order is not None else ():
             node = nodes[a]
             axes = tuple((axis, plan.tiles[axis]) for axis in node.axes if plan.tiles[axis] > 1)
-            name = f"{value_name(self.program, a)}_words"
+            name = words_name(self.program, a)
             if plan.shared_words:
                 layout = f"lines of {plan.words.width} bytes"
                 yield Tile(name, a, "shared", node.dtype, axes, layout)
             else:
                 yield Tile(name, a, "registers", node.dtype, axes, "operand")
 
+        for position in self._left:
+            node, name = nodes[position], left_name(plan.roles, position)
+            axes = tuple((axis, plan.tiles[axis]) for axis in node.axes if plan.tiles[axis] > 1)
+            yield Tile(name, position, "shared", node.dtype, axes, "words by row")
+
+    @property
+    def _left(self) -> tuple[int, ...]:
+        """Values of rows that weighers leave for those who multiply."""
+        roles = self.plan.roles
+        found = (*factors_of(roles), *states_read(roles)) if self.plan.apart else ()
+        return tuple(dict.fromkeys(found))
+
     def _rings(self) -> Iterator[Ring]:
         for ring in self.plan.rings:
             positions = tuple(operand.position for operand in ring.operands)
             yield Ring(ring.name, self._named(positions), ring.stages)
+        if self.plan.apart:
+            words = dict.fromkeys(words_name(self.program, p.a) for p in self.plan.roles.outer)
+            left = (left_name(self.plan.roles, position) for position in self._left)
+            yield Ring(WEIGHTS, (*words, *left), self.plan.weights)
 
     # -- statements
 
@@ -233,8 +272,13 @@ class _Builder:
         plan, products = self.plan, {p.position for p in self.plan.roles.outer}
         hoisted = tuple(self._hoisted(one, known))
         if hoisted:
-            yield self._once(self._made(f"hoist.{number}", MAP, hoisted))
+            name = HOIST if plan.apart else f"{HOIST}.{number}"
+            yield self._once(self._made(name, MAP, hoisted))
         known.update(hoisted)
+        if plan.apart:
+            yield from self._run_apart(one)
+            known.update(one.reductions)
+            return
         fresh = plan.fresh == 1
         started = tuple(p for p in one.reductions if not (fresh and p in products))
         yield self._once(self._made(f"start.{number}", START, started))
@@ -246,6 +290,30 @@ class _Builder:
         parts, names = tuple(Part(FINISH, position) for position in kept), self._named(kept)
         yield self._once(Operation(f"finish.{number}", THREADS, names, names, (), parts))
         known.update(started)
+
+    def _run_apart(self, one: Run) -> Iterator[Statement]:
+        """A run whose weights a group of its own makes, which has their states."""
+        roles = self.plan.roles
+        sums, states = tuple(product.position for product in roles.outer), states_of(roles)
+        yield self._once(self._made(STATES, START, states))
+        yield self._once(self._made(SUMS, START, sums))
+        operations = map(self._do, map(self._scaled, apart_operations(roles)))
+        body = (*self._fetches(one), *operations)
+        masks = masks_along(self.program, roles.main_walk)
+        alone = len(roles.walked) == 1 and not self.plan.shared_sums
+        yield Loop(BLOCK, body, free=0 if masks and alone else None)
+        named = self._named(states)
+        ends = tuple(Part(FINISH, position) for position in states)
+        yield self._once(Operation(STATES_END, THREADS, named, named, (), ends))
+        read = states_read(roles)
+        if read:
+            left, named = tuple(left_name(roles, p) for p in read), self._named(read)
+            leaves = tuple(Part(LEAVE, position) for position in read)
+            yield self._once(Operation(LEFT, THREADS, named, left, (WEIGHTS,), leaves))
+            gets = tuple(Part(GET, position) for position in read)
+            yield self._once(Operation(GOT, THREADS, left, named, (WEIGHTS,), gets))
+        names, ends = self._named(sums), tuple(Part(FINISH, position) for position in sums)
+        yield self._once(Operation(SUMS_END, THREADS, names, names, (), ends))
 
     def _made(self, name: str, kind: str, positions: tuple[int, ...]) -> Operation:
         """What threads make of nothing that is kept."""

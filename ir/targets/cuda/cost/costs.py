@@ -49,6 +49,8 @@ FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
 SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
 MEET_CLOCKS = 2500.0  # from a block's count to another one's next step
 CHAIN_CLOCKS = 700.0  # of a block of chained products at least, as measured on an H200
+INSTRUCTION_BYTES = 32.0  # of an instruction's operands along the sum
+SHARED_BYTES_PER_CLOCK = 128.0
 COMPUTED = 1.5  # clocks of what computes operands, for one of a warp's lanes (this and the next two
 STEP_CLOCKS = 350.0  # as measured on an H200, 536 schedules of eight kernels): of a step beside
 RING_CLOCKS = 1400.0  # from an empty slot of a ring to its next tile
@@ -269,14 +271,14 @@ class TensorCosts(TensorStreams):
         """Clocks of one processor, by what they are spent on."""
         sms = float(self.hardware["sms"])
         down, across = self._cluster(columns)
-        products = (*self.roles.outer, *self.roles.inner)
-        macs = rows * wide * walk * sum(map(self._bytes_of, products))
-        macs = macs / (self.rate * MACS_PER_CLOCK)
+        multiplied = wide * sum(map(self._bytes_of, self.roles.outer)) + self._inside(columns)
+        macs = rows * walk * multiplied / (self.rate * MACS_PER_CLOCK)
         moved = rows * self._row_bytes / across + wide * self.size / down
         fetched = moved * walk / L2_BYTES_PER_CLOCK
         computing = self._computing(columns, rows, walk)
         folding = rows * wide * walk * self._fold_work / LANES_PER_CLOCK
         busy = macs + np.where(self._is_straight(columns), folding, folding / 2)  # one of two waits
+        busy = busy + self._between(columns)
         blocks = array_of(self._value(columns, RESIDENT))
         made = self._forming(columns, walk)
         step = blocks * np.maximum(np.maximum(busy, fetched), np.maximum(computing, made))
@@ -307,6 +309,29 @@ class TensorCosts(TensorStreams):
             "clocks": clocks,
             "traffic": np.maximum(rounds * (steps * fetched + stored), memory),
         }
+
+    def _inside(self, columns: Columns) -> Array:
+        """Bytes that the inner products of a chain sum for each point of a block: as many times
+        more as their instructions wait for their rows, where groups make narrow parts each."""
+        if not self.roles.inner:
+            return np.zeros(columns.rows)
+        axes = self.program.axes
+        summed = sum(
+            prod(axes[axis] for axis in one.over) * self._bytes_of(one) for one in self.roles.inner
+        )
+        own = array_of(self._depth(columns)) / array_of(self._makers(columns))
+        read = (ROWS + own) * INSTRUCTION_BYTES / SHARED_BYTES_PER_CLOCK
+        multiplied = ROWS * own / (MACS_PER_CLOCK / INSTRUCTION_BYTES)
+        waits = np.maximum(read / multiplied, 1.0)
+        return summed * np.where(self._consumers(columns, "columns") > 1, waits, 1.0)
+
+    def _between(self, columns: Columns) -> Array:
+        """Clocks of a block that groups that share columns do not multiply in: they meet, or wait
+        for what another leaves them."""
+        shared = self._consumers(columns, "columns") > 1
+        if not self.roles.inner:
+            return np.zeros(columns.rows)
+        return array_of(shared) * np.where(self._apart(columns), CHAIN_CLOCKS / 2, CHAIN_CLOCKS)
 
     def _uneven(self, columns: Columns, tiles: Array, turns: Array) -> Array:
         """Turns in tiles of mean length, where main loops grow or shrink along the rows: those of
@@ -395,6 +420,9 @@ class TensorCosts(TensorStreams):
         least = float(self.moved)
         most = 8 * least if not self.roles.batch else 64 * least
         found = np.where(fits, np.minimum(again, 2 * least), np.minimum(again, most)) + least
+        if self.roles.inner:  # the tiles of a batch go through its columns side by side
+            down, _ = self._grid_tiles(columns)
+            found = np.where(down <= in_flight, least, found)
         return np.asarray(found)
 
     def _grid_tiles(self, columns: Columns) -> tuple[Array, Array]:

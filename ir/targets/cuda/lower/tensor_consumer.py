@@ -16,6 +16,8 @@ from ir.kernel.body import (
     CONVERT,
     CORRECT,
     FINISH,
+    GET,
+    LEAVE,
     MAP,
     REDUCE,
     START,
@@ -39,7 +41,6 @@ from ir.kernel.tile_kernel import (
     Statement,
     Sync,
 )
-from ir.layout.expressions import variable
 from ir.ops.reduce import Carry
 from ir.rewrite.domain import is_narrowed
 from ir.targets.cuda.bodies.tensor_order import MOVED
@@ -51,6 +52,7 @@ from ir.targets.cuda.lower.tensor_evaluate import shifted
 from ir.targets.cuda.lower.tensor_folding import Folding, block_text
 from ir.targets.cuda.lower.tensor_fragments import Fragments
 from ir.targets.cuda.lower.tensor_handed import scale
+from ir.targets.cuda.lower.tensor_left import get, leave, store_words
 from ir.targets.cuda.lower.tensor_store import TensorStore
 from ir.targets.cuda.lower.tensor_sync import ConsumerSync
 from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS
@@ -59,7 +61,7 @@ from ir.targets.cuda.text.bounds import free_blocks
 from ir.targets.cuda.text.conditions import when_text
 from ir.targets.cuda.text.loops import TileBody
 from ir.targets.cuda.text.printer import Printer
-from ir.targets.cuda.text.registers import Fragment, Point, linear
+from ir.targets.cuda.text.registers import Fragment, Point, Team, linear
 from ir.targets.cuda.text.writer import Writer
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ class ConsumerPrinter(Printer):
     def __init__(self, lowering: TensorLowering) -> None:
         super().__init__(lowering.kernel, Writer(2))
         self.lowering, self.plan = lowering, lowering.plan
-        self.e = lowering.evaluator(self.w)
+        self.e = lowering.evaluator(self.w, self.team())
         self.body = TileBody(self.e, lowering.passes, lowering.looped)
         self.nodes = self.plan.program.nodes
         self.syncs = ConsumerSync(self)
@@ -107,9 +109,7 @@ class ConsumerPrinter(Printer):
         _, up = REGISTER_SPLITS[plan.registers]
         if up:
             w.line(f"tw_registers_up<{up}>();")
-        w.line("const i32 member = group - 1;")
-        w.line(f"const i32 thread = tw_thread() - {GROUP}{'' if plan.cooperative else ' * group'};")
-        w.line(f"const i32 lane = thread % {GROUP};")
+        self.declare_self()
         self.e.declare_threads()
         self.lowering.state(w)
         early = int(plan.early)
@@ -117,6 +117,17 @@ class ConsumerPrinter(Printer):
         self._declare()
         self.all(role.body[early:])
         return w
+
+    def team(self) -> Team:
+        """The threads that meet."""
+        return self.lowering.team()
+
+    def declare_self(self) -> None:
+        """Which of the role's threads this is."""
+        own = "" if self.plan.cooperative else " * group"
+        self.w.line("const i32 member = group - 1;")
+        self.w.line(f"const i32 thread = tw_thread() - {GROUP}{own};")
+        self.w.line(f"const i32 lane = thread % {GROUP};")
 
     def _declare(self) -> None:
         """What is there for all tiles."""
@@ -252,8 +263,13 @@ class ConsumerPrinter(Printer):
         if operation.name == BEGUN:
             self._begin()
             return
+        number = 0
         for part in operation.parts:
-            self._parts[part.kind](self, part)
+            if part.kind in (LEAVE, GET):
+                (leave if part.kind == LEAVE else get)(self, part.node, number)
+                number += 1
+            else:
+                self._parts[part.kind](self, part)
 
     def _map(self, part: Part) -> None:
         self.e.fragment(part.node)
@@ -406,7 +422,7 @@ class ConsumerPrinter(Printer):
         if root not in e.values:
             e.prepare(root)
         if plan.shared_words:
-            self._store_words(root)
+            store_words(self, root)
             return
         name = self.words[root]
         steps = plan.steps
@@ -420,29 +436,12 @@ class ConsumerPrinter(Printer):
             for number in range(count):
                 own = {digit: str(number // digit.stride % digit.size) for digit in inside}
                 inner = Point({**point.digits, **own})
-                values.append(self._within(e.scalar(root, inner, {}), dtype, inner))
+                values.append(self.within(e.scalar(root, inner, {}), dtype, inner))
             index = linear(rest, point.digits)
             where = f"[({index}) / {steps * 4}][({index}) / 4 % {steps}][({index}) % 4]"
             self.w.line(f"{name}{where} = {scalars.pack_word(values, dtype)};")
 
-    def _store_words(self, root: int) -> None:
-        """A computed operand, in pairs, to shared memory, where all groups' products read it."""
-        e, plan, walk = self.e, self.plan, self.plan.roles.main_walk
-        digits = e.own((*plan.roles.rows, walk))
-        pair, rest = digits[0], digits[1:]
-        dtype, tile = self.nodes[root].dtype, plan.words
-        at = f"smem + {plan.memory.words_at(root)}"
-        with e.each(rest) as point:
-            places = [Point({**point.digits, pair: half}) for half in ("0", "1")]
-            values = [self._within(e.scalar(root, place, {}), dtype, place) for place in places]
-            line, column = self.w.name("line"), self.w.name("column")
-            self.w.line(f"const u32 {line} = {e.place_in_tile(plan.roles.rows, places[0])};")
-            self.w.line(f"const u32 {column} = {e.place_in_tile((walk,), places[0])};")
-            where = tile.offset(variable(line, tile.lines), variable(column, tile.points))
-            word = scalars.pack_word(values, dtype)
-            self.w.line(f"tw_store_shared_4({at} + ({where}), {word});")
-
-    def _within(self, value: str, dtype: str, point: Point) -> str:
+    def within(self, value: str, dtype: str, point: Point) -> str:
         """A computed operand's value, or 0 behind the end of what is walked, where the other
         operand is 0: it may be infinite there."""
         inside = self.e.inside(self.plan.roles.walked, point)

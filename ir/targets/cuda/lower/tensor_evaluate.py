@@ -10,6 +10,7 @@ from ir.errors import Refusal
 from ir.layout.instructions.descriptor import TYPE_FIELD, Descriptor
 from ir.targets.cuda.build.products import Product, summed_order
 from ir.targets.cuda.layouts.operands import OperandTile
+from ir.targets.cuda.lower.tensor_left import words_address
 from ir.targets.cuda.plans.tensor_plan import ROWS, Plan
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
@@ -70,17 +71,22 @@ class TensorEvaluator(Evaluator):
         """Declare the sums of a product, for all blocks of 64 rows or for so many of them."""
         node, blocks = self.nodes[product.position], blocks or self.plan.row_blocks
         digits = self.own(node.axes)
-        columns = self.columns(product)
-        fragment = Fragment(self.w.name(f"acc_{product.position}"), digits, columns // 2)
+        columns, row = self.columns(product), self.across(product) // 2
+        fragment = Fragment(self.w.name(f"acc_{product.position}"), digits, row)
         if fragment.count != blocks * columns // 2:
             raise Refusal("accumulator", f"{fragment.count} registers for {columns} columns")
         kind = scalars.register_type(node.dtype)
-        self.w.line(f"{kind} {fragment.name}[{blocks}][{columns // 2}];")
+        self.w.line(f"{kind} {fragment.name}[{fragment.count // row}][{row}];")
         return fragment
 
-    def hold(self, fragment: Fragment, blocks: int = 0) -> None:
-        for block in range(blocks or self.plan.row_blocks):
-            self.w.line(f"tw_hold({fragment.name}[{block}]);")
+    def across(self, product: Product) -> int:
+        """Columns of one instruction of a product."""
+        columns = self.columns(product)
+        return columns if product.position in self.inner else columns // self.plan.column_pieces
+
+    def hold(self, fragment: Fragment) -> None:
+        for piece in range(fragment.count // fragment.row):
+            self.w.line(f"tw_hold({fragment.name}[{piece}]);")
 
     def multiply(
         self, product: Product, fragment: Fragment, keep: str, words: str | None = None,
@@ -91,10 +97,11 @@ class TensorEvaluator(Evaluator):
         `words` is the register array of a computed `a`; `only` the one block of 64 rows whose sums
         the fragment has.
         """
-        plan, columns = self.plan, self.columns(product)
+        plan, columns = self.plan, self.across(product)
         a, b = plan.operand(product, "a"), plan.operand(product, "b")
         assert b is not None
-        b_name = self._descriptor(b, self._b_start(product, b))
+        pieces = self.columns(product) // columns
+        b_names = self._b_names(product, b, columns)
         stored = a is None and plan.shared_words and product.position in self.outer
         forms = "ss" if a is not None or stored else "rs"
         transposed = ("_ta" if a is not None and not a.sums_inside else "") + (
@@ -105,15 +112,17 @@ class TensorEvaluator(Evaluator):
         a_names = self._stored_names(product) if stored else self._a_names(a)
         for step in range(self.steps_of(product)):
             first = keep if step == 0 else "1"
-            b_at = shifted(b_name, b.step_offset(step, depth, order))
+            offset = b.step_offset(step, depth, order)
             for block in range(plan.row_blocks) if only is None else (only,):
                 if a is not None or stored:
                     at = a.step_offset(step, depth, order) if a else self._word_offset(step, depth)
                     a_at = shifted(a_names[block], at)
                 else:
                     a_at = f"{words}[{block}][{step}]"
-                sums = f"{fragment.name}[{block if only is None else 0}]"
-                self.w.line(f"{call}({sums}, {a_at}, {b_at}, {first});")
+                for piece, b_name in enumerate(b_names):
+                    sums = f"{fragment.name}[{(block if only is None else 0) * pieces + piece}]"
+                    b_at = shifted(b_name, offset)
+                    self.w.line(f"{call}({sums}, {a_at}, {b_at}, {first});")
 
     def steps_of(self, product: Product) -> int:
         """Instructions along the sum of one block."""
@@ -125,10 +134,16 @@ class TensorEvaluator(Evaluator):
     def _word_offset(self, step: int, depth: int) -> int:
         return self.plan.words.step_offset(step, depth)
 
+    def _b_names(self, product: Product, b: OperandTile, columns: int) -> list[str]:
+        """Descriptors of the columns of each instruction."""
+        start = self._b_start(product, b)
+        offsets = (b.free_offset(first) for first in range(0, self.columns(product), columns))
+        return [self._descriptor(b, start + (f" + {o}" if o else "")) for o in offsets]
+
     def _b_start(self, product: Product, b: OperandTile) -> str:
-        if self.plan.partition != "columns":
-            return ""
         inner = product.position in self.inner
+        if self.plan.partition != "columns" or (inner and self.plan.apart):
+            return ""
         own = self.plan.group_walk if inner else self.plan.group_columns
         return f" + member * {b.free_offset(own)}"
 
@@ -137,7 +152,7 @@ class TensorEvaluator(Evaluator):
         tile, names = self.plan.words, []
         for number in range(self.plan.row_blocks):
             offset = tile.free_offset(number * ROWS)
-            address = f"smem + {self.plan.memory.words_at(product.a) + offset}"
+            address = words_address(self.plan, product.a, offset)
             names.append(self._described("words_tile", address, tile.descriptor))
         return names
 

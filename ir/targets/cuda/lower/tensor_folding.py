@@ -109,7 +109,7 @@ class Folding:
         with self._at(self.beside[one.at.number]), self.e.at(places):
             for product in self.plan.roles.outer:
                 fragment = self.piece(product, one)
-                self.e.hold(fragment, 1)
+                self.e.hold(fragment)
                 self.e.values[product.position] = fragment
             with self.w.block(""):
                 for part in operation.parts:

@@ -13,10 +13,12 @@ from itertools import product
 from math import prod
 
 from ir.kernel.passes import after_each
+from ir.kernel.passes.apart import WEIGHERS
 from ir.kernel.passes.roles import CONSUMERS, PRODUCER
 from ir.kernel.tile_kernel import BLOCK, Do, Loop
 from ir.ops.base import TensorSpec
 from ir.program import Program
+from ir.targets.cuda.bodies.apart import WEIGHTS
 from ir.targets.cuda.build.tensor_kernel import build, passes_of, passes_over
 from ir.targets.cuda.grid.drawing import Draws
 from ir.targets.cuda.grid.merging import Meeting
@@ -31,6 +33,7 @@ from ir.targets.cuda.lower.tensor_consumer import ConsumerPrinter
 from ir.targets.cuda.lower.tensor_evaluate import TensorEvaluator
 from ir.targets.cuda.lower.tensor_former import FormerPrinter
 from ir.targets.cuda.lower.tensor_producer import ProducerPrinter
+from ir.targets.cuda.lower.tensor_weigher import WeigherPrinter
 from ir.targets.cuda.plans.tensor_plan import GROUP, Plan, Ring
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.bounds import blocks_along, gap_bounds, loop_bounds
@@ -39,6 +42,7 @@ from ir.targets.cuda.text.naming import text_name
 from ir.targets.cuda.text.registers import Team
 from ir.targets.cuda.text.writer import Writer
 
+WEIGHERS_BARRIER = 15  # id of the named barrier of the group that makes weights
 TEAM_BARRIER = 1  # ids of named barriers: one for each consumer that syncs alone
 
 
@@ -60,7 +64,7 @@ class TensorLowering:
         self.stream = self.grid.stream
         self.draws: Draws | None = None
         if plan.dynamic:
-            readers = GROUP * (plan.consumers + plan.formers)
+            readers = GROUP * (plan.consumers + plan.others)
             self.draws = Draws(plan.memory.offsets["draws"], self.grid.total(), readers)
 
     def run(self) -> Launch:
@@ -69,6 +73,11 @@ class TensorLowering:
         producer = self.produces(self).role(self.kernel.role(PRODUCER))
         formers = FormerPrinter(self).role(self.kernel.role(PRODUCER))
         registers = printer.e.scratch_registers
+        weighers = Writer()
+        if self.plan.apart:
+            weigher = WeigherPrinter(self)
+            weighers = weigher.role(self.kernel.role(WEIGHERS))
+            registers = max(registers, weigher.e.scratch_registers)
         shared = self.plan.memory.offsets["scratch"] + self.plan.memory.scratch_bytes(registers)
         w = Writer()
         if registers and not self.plan.cooperative:
@@ -79,11 +88,14 @@ class TensorLowering:
         if self.plan.formed:
             with w.block(f"else if (group > {self.plan.consumers})"):
                 w.lines += formers.lines
+        if self.plan.apart:
+            with w.block(f"else if (group > {self.plan.consumers})"):
+                w.lines += weighers.lines
         with w.block("else"):
             w.lines += consumer.lines
         if self.plan.cluster_blocks > 1:
             w.line("tw_cluster_sync();")
-        pointed = consumer.pointed | producer.pointed | formers.pointed
+        pointed = consumer.pointed | producer.pointed | formers.pointed | weighers.pointed
         tensors = [spec for spec in self._tensors() if text_name(spec.name) in pointed]
         parameters = [*self.maps.values(), *(Parameter(spec.name) for spec in tensors)]
         words = [f"const __grid_constant__ tw_tensor_map {name}" for name in self.maps]
@@ -146,9 +158,8 @@ class TensorLowering:
         with w.block("if (tw_thread() == 0)"):
             for name in self.maps:
                 w.line(f"tw_prefetch_map(&{name});")
-            groups = plan.consumers if plan.cooperative else 1
-            readers = groups * plan.cluster_size * plan.releases
-            for ring in plan.rings:
+            for ring in plan.every_ring:
+                readers = plan.readers(ring) * plan.cluster_size * plan.releases
                 with w.block(f"for (i32 slot = 0; slot < {ring.stages}; slot++)"):
                     for barrier, arrivals in self._barriers(ring, readers):
                         w.line(f"tw_barrier_init({barrier}, {arrivals});")
@@ -163,7 +174,8 @@ class TensorLowering:
         """The barriers of a slot, with the arrivals that they wait for."""
         plan = self.plan
         warps = plan.formers * (GROUP // WARP) if plan.formed_in(ring) else 0
-        yield self.full(ring, "slot"), warps + self.ends * bool(plan.copied(ring))
+        told = self.ends if plan.copied(ring) else int(ring.name == WEIGHTS)
+        yield self.full(ring, "slot"), warps + told
         yield self.empty(ring, "slot"), readers
         if warps:
             yield self.source_full(ring, "slot"), 1
@@ -188,8 +200,8 @@ class TensorLowering:
 
     def _ring_start(self, ring: Ring) -> int:
         at = self.plan.memory.offsets["barriers"]
-        for other in self.plan.rings:
-            if other is ring:
+        for other in self.plan.every_ring:
+            if other.name == ring.name:
                 break
             at += 16 * other.stages
         return at
@@ -342,7 +354,7 @@ class TensorLowering:
         return f"(({here} + {ring.stages - back}) % {ring.stages})" if back else here
 
     def state(self, w: Writer) -> None:
-        for ring in self.plan.rings:
+        for ring in self.plan.every_ring:
             w.line(f"i32 {ring.name}_slot = 0; u32 {ring.name}_phase = 0;")
 
     def advance_ring(self, w: Writer, ring: Ring) -> None:
@@ -355,7 +367,7 @@ class TensorLowering:
     # -- copies
 
     def ring(self, name: str) -> Ring:
-        return next(ring for ring in self.plan.rings if ring.name == name)
+        return next(ring for ring in self.plan.every_ring if ring.name == name)
 
     def runs_of(self, ring: Ring) -> int:
         """How many loops over the blocks of a tile use a ring."""
@@ -401,10 +413,17 @@ class TensorLowering:
 
     # -- values
 
-    def evaluator(self, w: Writer) -> TensorEvaluator:
-        plan = self.plan
-        team = Team("thread", plan.frame.team, self._team_sync(), self._scratch())
+    def evaluator(self, w: Writer, team: Team) -> TensorEvaluator:
         return self.evaluates(self, w, team)
+
+    def team(self) -> Team:
+        """The consumers that meet."""
+        return Team("thread", self.plan.frame.team, self._team_sync(), self._scratch())
+
+    def weighers(self) -> Team:
+        """The group that makes weights, which needs no other's memory to meet in."""
+        sync = f"tw_group_sync({WEIGHERS_BARRIER}, {GROUP});"
+        return Team("thread", GROUP, sync, self._scratch())
 
     def _team_sync(self) -> str:
         if self.plan.cooperative:

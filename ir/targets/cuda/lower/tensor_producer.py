@@ -39,7 +39,7 @@ class ProducerPrinter(Printer):
     def __init__(self, lowering: TensorLowering) -> None:
         super().__init__(lowering.kernel, Writer(2))
         self.lowering, self.plan = lowering, lowering.plan
-        self.e = lowering.evaluator(self.w)
+        self.e = lowering.evaluator(self.w, lowering.team())
         self.origins: Mapping[str, str] = {}
 
     def role(self, role: Role) -> Writer:

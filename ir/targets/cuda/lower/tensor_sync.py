@@ -11,6 +11,7 @@ from ir.kernel.tile_kernel import (
     COMMIT,
     DONE,
     FENCE,
+    FREE,
     FULL,
     GIVE,
     MEET,
@@ -52,7 +53,7 @@ class ConsumerSync:
         elif one.kind == DONE:
             for part in self.printer.kernel.operation(one.of).parts:
                 self.printer.show(part.node)
-        elif one.kind in (FULL, RELEASE, ADVANCE):
+        elif one.of and one.kind in (FULL, FREE, RELEASE, ADVANCE):
             self._ring(one)
         elif one.kind == BEFORE:
             await_kernel_before(w, True)
@@ -62,6 +63,9 @@ class ConsumerSync:
         elif one.kind == PUBLISH:
             w.line("tw_fence_async();")
             w.line(self.printer.e.team.sync)
+            if one.of:
+                full = self.lowering.full(self.lowering.ring(one.of), f"{one.of}_slot")
+                w.line(f"if (lane == 0) tw_barrier_arrive({full});")
         elif one.kind == MEET:
             w.line(self.printer.e.team.sync)
         elif one.kind == SKIP:
@@ -91,6 +95,9 @@ class ConsumerSync:
             self.lowering.advance_ring(self.w, ring)
         elif one.kind == RELEASE:
             self._release(ring, self._slot(ring, one.number))
+        elif one.kind == FREE:
+            empty = self.lowering.empty(ring, f"{ring.name}_slot")
+            self.w.line(f"tw_barrier_wait({empty}, {phase} ^ 1);")
         else:
             stage = slot if ring.name == HELD else f"{ring.name}_slot"
             self.w.line(f"tw_barrier_wait({self.lowering.full(ring, stage)}, {phase});")

@@ -104,7 +104,7 @@ class WarpEvaluator(TensorEvaluator):
         self.w.line(f"{kind} {fragment.name}[{count // REGISTERS}][{REGISTERS}];")
         return fragment
 
-    def hold(self, fragment: Fragment, blocks: int = 0) -> None:
+    def hold(self, fragment: Fragment) -> None:
         """Nothing: what multiplied has ended."""
 
     def multiply(

@@ -9,6 +9,7 @@ from ir.kernel.modulo import STRAIGHT
 from ir.kernel.turns import FREE
 from ir.program import Program
 from ir.schedule import Value
+from ir.targets.cuda.bodies.apart import WEIGHTS
 from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import (
     AHEAD,
@@ -99,5 +100,5 @@ def make_plan(
         str(values.get(f"{batching.NAME}{mark}", batching.APART)), formed,
         int(values.get(f"{FORMERS}{mark}", 0)), values.get(f"{LOADS}{mark}") == AHEAD,
         values.get(f"{drawing.NAME}{mark}") == drawing.DYNAMIC,
-        int(values.get(f"{late.NAME}{mark}", 0)),
+        int(values.get(f"{late.NAME}{mark}", 0)), int(values.get(f"{WEIGHTS}{mark}", 0)),
     )  # fmt: skip

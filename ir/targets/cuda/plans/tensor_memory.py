@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ir.targets.cuda.bodies.apart import left_words
 from ir.targets.cuda.grid import drawing
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.layouts.synthesised import ROWS
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ir.targets.cuda.plans.tensor_plan import Plan
 
 ALIGN = 1024
+WORD = 4  # bytes of what is left for a row
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,15 @@ class SharedMemory:
                 at += -(-pitch * ring.stages // ALIGN) * ALIGN
         if self.plan.shared_words:
             found["words"] = at
-            at += -(-self.plan.words.bytes * len(self._words) // ALIGN) * ALIGN
+            slots = max(1, self.plan.weights)
+            at += -(-self.words_pitch * slots // ALIGN) * ALIGN
         if self.plan.exchanges:
             found["exchange"] = at if self.plan.processors else 0
             at = max(at, found["exchange"] + self.exchange_bytes)
         found["store"] = at
         at += self.store_bytes
         found["barriers"] = at
-        at += 16 * sum(ring.stages for ring in self.plan.rings)
+        at += 16 * sum(ring.stages for ring in self.plan.every_ring)
         found["sources"] = at
         at += 16 * sum(ring.stages for ring in self.plan.rings if self.plan.formed_in(ring))
         if self.plan.dynamic:
@@ -52,6 +55,9 @@ class SharedMemory:
         if self.plan.parts > 1:
             found["arrived"] = at
             at += 16 * self.plan.consumers
+        if self.plan.apart:
+            found["left"] = at
+            at += self.left_pitch * self.plan.weights
         found["scratch"] = at
         return found
 
@@ -63,6 +69,20 @@ class SharedMemory:
     def words_at(self, position: int) -> int:
         """Where a computed operand begins in shared memory."""
         return self.offsets["words"] + self._words.index(position) * self.plan.words.bytes
+
+    @property
+    def words_pitch(self) -> int:
+        """Bytes of all computed operands of a block."""
+        return self.plan.words.bytes * len(self._words)
+
+    @property
+    def left_pitch(self) -> int:
+        """Bytes of what is left beside these: of each row factors, or states."""
+        return left_words(self.plan.roles) * WORD * self.plan.tile_rows
+
+    def left_at(self, number: int) -> int:
+        """Where a value begins that is the so many-th to be left at a time."""
+        return self.offsets["left"] + number * WORD * self.plan.tile_rows
 
     @property
     def store_slot_bytes(self) -> int:

@@ -18,6 +18,7 @@ from ir.kernel.turns import FREE
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
+from ir.targets.cuda.bodies.apart import WEIGHTS
 from ir.targets.cuda.bodies.tensor_bodies import BUFFERS as BUFFERS
 from ir.targets.cuda.bodies.tensor_bodies import body_of
 from ir.targets.cuda.build.formed import Former
@@ -31,7 +32,6 @@ from ir.targets.cuda.layouts.operands import LINE, OperandTile, operand_tile
 from ir.targets.cuda.layouts.placed import Placed, ThreadValues, framed
 from ir.targets.cuda.layouts.raw_reads import RawRead, raw_read
 from ir.targets.cuda.layouts.staging import Staging, staging_of
-from ir.targets.cuda.layouts.stored import StoredTile
 from ir.targets.cuda.layouts.synthesised import (
     ACCUMULATOR,
     OPERAND,
@@ -42,11 +42,17 @@ from ir.targets.cuda.layouts.synthesised import (
 )
 from ir.targets.cuda.layouts.synthesised import ROWS as ROWS
 from ir.targets.cuda.plans.forming import check_formed, source_tile
+from ir.targets.cuda.plans.shares import Shares
 from ir.targets.cuda.plans.sides import Side, side
 from ir.targets.cuda.plans.tensor_memory import SharedMemory
-from ir.targets.cuda.plans.tensor_rings import HELD, fetched_of, found_twice, rings_of
+from ir.targets.cuda.plans.tensor_rings import (
+    HELD,
+    fetched_of,
+    found_twice,
+    rings_of,
+    rings_taken,
+)
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
-from ir.targets.cuda.space.splits import CLUSTER
 
 RESIDENT = "resident"  # the decision how many blocks a processor has
 REGISTER_SPLITS: Mapping[str, tuple[int, int]] = {
@@ -65,7 +71,7 @@ class Ring:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Shares):
     """All numbers of one kernel. `offsets` are byte offsets in shared memory."""
 
     program: Program
@@ -106,88 +112,11 @@ class Plan:
     reads_early: bool = False  # whether threads read what they need for a block at its head
     dynamic: bool = False  # whether blocks draw their tiles
     ahead: int = 0  # columns whose operands an epilogue asks for early
+    weights: int = 0  # slots in which a group of its own leaves what others multiply by
     unit = "wgmma"  # what multiplies, beside the threads that say so
     copies = "tma"  # what brings operands
 
     # -- tiles
-
-    @cached_property
-    def tile_rows(self) -> int:
-        return prod(self.tiles[axis] for axis in self.roles.rows)
-
-    @cached_property
-    def column_axis(self) -> str:
-        """The column axis that is tiled."""
-        tiled = [axis for axis in self.roles.columns if self.tiles[axis] > 1]
-        if len(tiled) > 1:
-            raise Refusal("columns", "one column axis is tiled")
-        return tiled[0] if tiled else self.roles.columns[-1]
-
-    @property
-    def tile_columns(self) -> int:
-        return self.tiles[self.column_axis]
-
-    @property
-    def shared_sums(self) -> bool:
-        """Whether several blocks have parts of one tile's sums."""
-        return self.parts > 1 or self.stream_k != stream_k.NONE
-
-    @property
-    def cooperative(self) -> bool:
-        return self.partition != "whole"
-
-    @property
-    def group_rows(self) -> int:
-        return self.tile_rows // (self.consumers if self.partition == "rows" else 1)
-
-    @property
-    def group_columns(self) -> int:
-        return self.tile_columns // (self.consumers if self.partition == "columns" else 1)
-
-    @property
-    def shared_words(self) -> bool:
-        """Whether computed operands of outer products lie in shared memory: consumers have columns
-        of these each, and each of them some columns of the inner ones."""
-        return bool(self.roles.inner) and self.partition == "columns"
-
-    @property
-    def group_walk(self) -> int:
-        """Columns of inner products that a group of a block computes."""
-        parts = self.consumers if self.shared_words else 1
-        return self.block.size // parts
-
-    @cached_property
-    def words(self) -> StoredTile:
-        """A computed operand in shared memory."""
-        dtype = dtype_of(self.program.nodes[self.roles.outer[0].a].dtype)
-        return StoredTile(self.tile_rows, self.tiles[self.roles.main_walk], dtype.bytes)
-
-    @property
-    def row_blocks(self) -> int:
-        return self.group_rows // ROWS
-
-    @property
-    def threads(self) -> int:
-        return GROUP * (1 + self.consumers + self.formers)
-
-    @property
-    def cluster_size(self) -> int:
-        """Blocks that share operands."""
-        return self.cluster[0] * self.cluster[1]
-
-    @property
-    def exchanges(self) -> bool:
-        """Whether the parts of a sum meet in a cluster, where each block finishes some columns."""
-        return self.parts > 1 and self.merge == CLUSTER
-
-    @property
-    def cluster_parts(self) -> int:
-        return self.parts if self.exchanges else 1
-
-    @property
-    def cluster_blocks(self) -> int:
-        """Blocks of a cluster: for each part of a sum, those that share operands."""
-        return self.cluster_size * self.cluster_parts
 
     @property
     def own_columns(self) -> int:
@@ -227,11 +156,6 @@ class Plan:
     def through(self) -> bool:
         """Whether products that run at the end of a block run into the next."""
         return self.wait > 0 or self.overlapped
-
-    @cached_property
-    def block(self) -> Side:
-        """The summed points of one block."""
-        return side(self.roles.walked, self.tiles)
 
     @property
     def fresh(self) -> int:
@@ -284,7 +208,7 @@ class Plan:
             fragment = self.layouts.fragments[f"{ACCUMULATOR}{product.position}"]
             found.append(Placed(fragment, (self.rows, columns)))
         moves: tuple[tuple[str, int], ...] = ((self.column_axis, self.group_columns),)
-        if self.shared_words:
+        if self.shared_words and not self.apart:
             moves = (*moves, (self.roles.main_walk, self.group_walk))
         frame = framed(found, self._groups(moves))
         return Frame((*frame.registers, *self._blocks), frame.threads)
@@ -412,6 +336,19 @@ class Plan:
             slots = (1 if name == HELD else self.stages) + self.extras.get(name, 0)
             found.append(Ring(name, tiles, slots))
         return tuple(found)
+
+    @cached_property
+    def every_ring(self) -> tuple[Ring, ...]:
+        """Those, and the one that weights are left in."""
+        left = (Ring(WEIGHTS, (), self.weights),) if self.apart else ()
+        return (*self.rings, *left)
+
+    def readers(self, ring: Ring) -> int:
+        """Warp groups that free a slot of a ring."""
+        if not self.cooperative:
+            return 1
+        outer = (*rings_taken(self.program, self.roles, self.roles.outer), WEIGHTS)
+        return self.consumers if ring.name in outer or not self.apart else 1
 
     @cached_property
     def _read_by_threads(self) -> dict[int, OperandTile]:

@@ -18,10 +18,10 @@ from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.plans.forming import SOURCE_LINES
 from ir.targets.cuda.plans.planning import FORMERS
 from ir.targets.cuda.plans.tensor_plan import ROWS
-from ir.targets.cuda.space.tensor_tiles import TensorTiles
+from ir.targets.cuda.space.weights_rules import WeightsRules
 
 
-class FormedRules(TensorTiles):
+class FormedRules(WeightsRules):
     """Groups, shared memory and registers of what a block has beside its rings and sums."""
 
     formed: tuple[Former, ...]
@@ -54,8 +54,9 @@ class FormedRules(TensorTiles):
         return np.where(self._is(columns, LOADS, AHEAD), total, 0)
 
     def _warp_groups(self, columns: Columns) -> Any:
-        """Those of a block: the producer, those that multiply, those that form operands."""
-        others = self._value(columns, FORMERS) if self.formed else 0
+        """Those of a block: the producer, those that multiply, those that form operands or make
+        weights."""
+        others = self._value(columns, FORMERS) if self.formed else self._apart(columns)
         return 1 + self._value(columns, "consumers") + others
 
     def _source_size(self, operand: int) -> int:
@@ -77,13 +78,5 @@ class FormedRules(TensorTiles):
 
     def _widest(self, columns: Columns) -> Any:
         """Columns of the widest instruction."""
-        parts = self._consumers(columns, "columns")
-        inner = self._depth(columns) if self.roles.inner else 0
-        return np.maximum(self._columns(columns), inner) // parts
-
-    def _words(self, columns: Columns, roles: Roles) -> Any:
-        """Bytes of computed operands that consumers leave for each other."""
-        count = len({product.a for product in roles.outer})
-        tile = self._side(columns, roles.rows) * self._tile(columns, roles.main_walk) * self.size
-        shared = self._consumers(columns, "columns") > 1
-        return np.where(shared, -(-count * tile // 1024) * 1024, 0)
+        inner = self._depth(columns) // self._makers(columns) if self.roles.inner else 0
+        return np.maximum(self._columns(columns) // self._consumers(columns, "columns"), inner)

@@ -231,6 +231,7 @@ class TensorKernel(TensorStreams):
             found.append(turns_decision(self.name(TURNS), owner))
         if corrects(self.walked_roles):
             found.append(rescale_decision(self.name(RESCALE), owner))
+        found += self.weights_decisions(owner)
         if early_loads(self.walked_roles):
             found.append(loads_decision(self.name(LOADS), owner))
         beside = batches_decision(self.name(batching.NAME), owner, self.streamed, self.roles)
@@ -294,6 +295,12 @@ class TensorKernel(TensorStreams):
             ("partition", "consumers share what can be shared", self._partition_fits),
             ("loads", "what is read ahead of a block is not in another's way", self._reads_fit),
             ("turns", "warp groups that share a tile may take turns", self._turns_fit),
+            (
+                "weights",
+                "a group that makes weights makes them for groups that share columns, "
+                "block by block",
+                self._weights_fit,
+            ),
             ("scheduler", "blocks that stay, each by itself, draw tiles", self._draws_fit),
             (
                 "prefetch",

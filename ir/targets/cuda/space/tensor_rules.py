@@ -20,7 +20,6 @@ from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.products import loads_of_factors
-from ir.targets.cuda.build.role_rules import WIDEST
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid.dealing import AS_THEY_COME, growth
 from ir.targets.cuda.grid.dealing import NAME as DEAL
@@ -30,12 +29,12 @@ from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.layouts.tensor_layouts import LEAST_ACROSS
 from ir.targets.cuda.layouts.words import word_order
 from ir.targets.cuda.plans.planning import FORMER_REGISTERS
+from ir.targets.cuda.plans.shares import BESIDE_SUMS
 from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names, rings_of
 from ir.targets.cuda.seeds.tensor_seeds import RESERVED
 from ir.targets.cuda.space.formed_rules import FormedRules
 
-BESIDE_SUMS = 26  # registers that an instruction takes beside its sums, as ptxas (13.0) says
 SPARE = RESERVED // 2  # bytes of the reserve that barriers leave to scratch
 TOLD = ("consumers", "partition", "stages", "cluster", "registers", "swap", ORDER, TURNS)
 
@@ -177,12 +176,8 @@ class TensorRules(FormedRules):
             steps = np.where(self._is_straight(columns), 1, 2)
             total = total + 2 * steps * self._beside(columns)
         if self.roles.inner:
-            groups = self._consumers(columns, "columns")
-            block = rows * self._depth(columns) // groups // GROUP
-            roles = self.walked_roles
-            words = 1 if roles.added is None else len({p.a for p in roles.outer})
-            total = total + block * len(self.roles.inner) + words * block // 2 * (groups == 1)
-            total = total + block // 4 * ~self._is_straight(columns)  # what two blocks need besides
+            chain, apart = self._chain_registers(columns), self._apart(columns)
+            total = np.where(apart, np.maximum(total, chain), total + chain)
         fragments = self._from_registers(columns) * self._fragment_registers(columns)
         return total + rows // ROWS * fragments
 
@@ -234,9 +229,11 @@ class TensorRules(FormedRules):
         entry = self._entry_registers(columns)
         limit = np.where(limit == 0, entry, limit)
         beside = BESIDE_SUMS + 4 * self._from_registers(columns)  # of the other operand
-        entry_fits = self._widest(columns) // 2 + beside <= entry
+        apart = self._apart(columns)  # whose sums are of several instructions, and all they hold
+        widest = np.where(apart, self._depth(columns), self._widest(columns))
+        entry_fits = widest // 2 + beside <= entry
         if not self.formed:
-            entry_fits &= used <= entry + np.where(consumers == 3, -32, 64)
+            entry_fits &= apart | (used <= entry + np.where(consumers == 3, -32, 64))
         spare = np.where(limit >= 232, 24, 32)
         return (used + spare <= limit) & entry_fits
 
@@ -256,8 +253,9 @@ class TensorRules(FormedRules):
                 continue
             groups = self._warp_groups(columns)
             entry = np.minimum(self._entry_registers(columns), 232)
-            others = FORMER_REGISTERS * (groups - 1 - consumers)
-            passed |= here & (down + others + consumers * up <= groups * entry)
+            apart = self._apart(columns)
+            others = FORMER_REGISTERS * (groups - 1 - consumers - apart)
+            passed |= here & (down + others + (consumers + apart) * up <= groups * entry)
             if self.formed:  # none of which goes up
                 passed &= ~here | (entry >= FORMER_REGISTERS)
         return passed
@@ -310,7 +308,7 @@ class TensorRules(FormedRules):
         """Bytes through which reductions over rows, or over shared columns, cross warps."""
         rows = self._side(columns, roles.rows) // self._consumers(columns, "rows")
         own = self._side(columns, roles.columns) // self._consumers(columns, "columns")
-        walk = self._tile(columns, roles.main_walk)
+        block = self._tile(columns, roles.main_walk)
         parted = self._consumers(columns, "columns") > 1
         most: Any = np.zeros(columns.rows, dtype=np.int64)
         products = {product.position for product in roles.products}
@@ -318,15 +316,16 @@ class TensorRules(FormedRules):
             if not is_reduction(node) or position in products:
                 continue
             gone = set(reduced_axes(node))
-            across = {*roles.columns, *(roles.walked if roles.inner else ())}
-            crosses = bool(gone & set(roles.rows)) | (bool(gone & across) & parted)
+            walk = {*roles.walked} if roles.inner else set()
+            crosses = bool(gone & set(roles.rows)) | (bool(gone & {*roles.columns}) & parted)
+            crosses = crosses | (bool(gone & walk) & parted & ~self._apart(columns))
             kept: Any = np.ones(columns.rows, dtype=np.int64)
             if set(node.axes) & set(roles.rows):
                 kept = kept * np.maximum(rows // (ROWS // 2), 1)
             if set(node.axes) & set(roles.columns):
                 kept = kept * np.maximum(own // 4, 1)
             if roles.inner and set(node.axes) & set(roles.walked):
-                kept = kept * np.maximum(walk // 4, 1)
+                kept = kept * np.maximum(block // 4, 1)
             kept = -(-kept // 2) if dtype_of(node.dtype).bits <= 32 else kept
             most = np.maximum(most, np.where(crosses, kept, 0))
         threads = GROUP * self._value(columns, "consumers")
@@ -418,15 +417,6 @@ class TensorRules(FormedRules):
             passed &= ~self._is(columns, "partition", "columns") | self._stores_words(columns)
         boxes = self._by_swap(columns, lambda roles: self._boxes_fit(columns, roles))
         return passed & boxes
-
-    def _stores_words(self, columns: Columns) -> Any:
-        """Whether consumers may have columns of a chain each: more than one group holds, and blocks
-        whose computed operand has lines of one panel."""
-        tile = self._tile(columns, self.roles.main_walk)
-        line, parts = tile * self.size, tile % (8 * self._consumers(columns, "columns"))
-        panel = (line == LINE) | (line == LINE // 2) | (line == LINE // 4)
-        pairs = self.size == 2
-        return panel & (parts == 0) & (self._columns(columns) > WIDEST) & pairs
 
     def _turns_fit(self, columns: Columns) -> Any:
         if not (is_chained(self.roles) or self.roles.computed):

@@ -36,6 +36,7 @@ class WarpKernel(TensorKernel):
     kind = "warp"
     rate = SHARE
     splits = False
+    weighs = False
     may_stream = False
 
     def check_card(self) -> None:
