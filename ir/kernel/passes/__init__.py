@@ -16,6 +16,7 @@ from ir.lazily import exports
 if TYPE_CHECKING:
     from ir.kernel.passes.ahead import Ahead
     from ir.kernel.passes.apart import Apart
+    from ir.kernel.passes.arrive import Arrive
     from ir.kernel.passes.base import Pass, after_each
     from ir.kernel.passes.early import Early
     from ir.kernel.passes.in_order import InOrder
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Ahead",
     "Apart",
+    "Arrive",
     "Early",
     "InOrder",
     "LoadAhead",
@@ -57,6 +59,7 @@ __getattr__ = exports(
         "InOrder": "in_order",
         "LoadAhead": "load_ahead",
         "Apart": "apart",
+        "Arrive": "arrive",
         "Meet": "meet",
         "Pairs": "pairs",
         "Pass": "base",

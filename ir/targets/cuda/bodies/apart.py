@@ -9,12 +9,23 @@ specialisation of softmax: Shah et al., "FlashAttention-3", 2024; here also for 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
 from ir.dtypes import dtype_of
-from ir.kernel.body import CONVERT, CORRECT, GET, LEAVE, Operation, Part
+from ir.kernel.body import (
+    CONVERT,
+    CORRECT,
+    GET,
+    LEAVE,
+    REDUCE,
+    THREADS,
+    Operation,
+    Part,
+)
 from ir.targets.cuda.bodies.tensor_bodies import (
+    BETWEEN,
     FOLD,
     OUTER,
     body_of,
@@ -27,7 +38,7 @@ from ir.targets.cuda.text.naming import value_name
 from ir.targets.cuda.text.passes import find_passes, needed
 
 WEIGHTS = "weights"  # the decision, and the ring of what is left
-WEIGH, RESCALE = "weigh", "rescale"
+WEIGH, TALLY, RESCALE = "weigh", "tally", "rescale"
 WORD = 32  # bits of what is left for a row
 
 
@@ -92,15 +103,22 @@ def left_name(roles: Roles, position: int) -> str:
 
 def apart_operations(roles: Roles) -> tuple[Operation, ...]:
     """The operations of a block: the weights are left with the factors, and these are read by what
-    corrects the sums."""
-    body, found = body_of(roles), list[Operation]()
+    corrects the sums. What nobody waits for comes behind."""
+    body, found, late = body_of(roles), list[Operation](), tuple[Part, ...]()
+    urgent = _urgent(roles)
     factors = factors_of(roles)
     left = tuple(left_name(roles, factor) for factor in factors)
     for one in body.operations:
         if one.name == OUTER:
-            found.append(replace(one, takes=(*one.takes, WEIGHTS)))
+            one = replace(one, takes=(*one.takes, WEIGHTS))
+        if one.name == BETWEEN:
+            first = tuple(p for p in one.parts if p.kind != REDUCE or p.node in urgent)
+            late = tuple(part for part in one.parts if part not in first)
+            tallied = {value_name(roles.program, part.node) for part in late}
+            writes = tuple(name for name in one.writes if name not in tallied)
+            one = replace(one, parts=first, writes=writes)
         if one.name != FOLD:
-            found += [one] if one.name != OUTER else []
+            found.append(one)
             continue
         laid = tuple(part for part in one.parts if part.kind == CONVERT)
         corrected = tuple(part for part in one.parts if part.kind != CONVERT)
@@ -113,5 +131,17 @@ def apart_operations(roles: Roles) -> tuple[Operation, ...]:
         again = Operation(
             RESCALE, one.unit, (*left, *sums), sums, (WEIGHTS,), (*gets, *corrected)
         )  # fmt: skip
-        found += [weigh, again]
+        found += [weigh, *_tally(roles, late), again]
     return tuple(found)
+
+
+def _tally(roles: Roles, late: tuple[Part, ...]) -> Iterator[Operation]:
+    if late:
+        names = tuple(value_name(roles.program, part.node) for part in late)
+        yield Operation(TALLY, THREADS, names, names, (), late)
+
+
+def _urgent(roles: Roles) -> set[int]:
+    """What the weights and the factors of a block are made of."""
+    roots = (*factors_of(roles), *(product.a for product in roles.outer))
+    return {*needed(roles.program, roots, frozenset())}

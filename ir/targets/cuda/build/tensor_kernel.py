@@ -29,6 +29,7 @@ from ir.kernel.body import (
 from ir.kernel.modulo import STRAIGHT
 from ir.kernel.passes import (
     Apart,
+    Arrive,
     Early,
     InOrder,
     Pairs,
@@ -62,6 +63,7 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.stages import is_reduction
 from ir.targets.cuda.bodies.apart import (
+    TALLY,
     WEIGH,
     WEIGHTS,
     apart_operations,
@@ -86,6 +88,7 @@ from ir.targets.cuda.bodies.tensor_order import MOVED, PAIRS
 from ir.targets.cuda.build.computed import below
 from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.grid.stream_k import NONE
+from ir.targets.cuda.plans.arriving import RING, arriving
 from ir.targets.cuda.plans.tensor_plan import Plan
 from ir.targets.cuda.plans.tensor_rings import HELD
 from ir.targets.cuda.text.bounds import masks_along
@@ -100,7 +103,7 @@ NEXT, KEEP = "take", "keep"
 EARLY = "early"
 HOIST, STATES, SUMS = "hoist", "start.states", "start.sums"
 STATES_END, SUMS_END, LEFT, GOT = "finish.states", "finish.sums", "leave.states", "get.states"
-OF_WEIGHERS = (INNER, BETWEEN, WEIGH, STATES, STATES_END, LEFT)
+OF_WEIGHERS = (INNER, BETWEEN, WEIGH, TALLY, STATES, STATES_END, LEFT)
 
 
 def passes_of(plan: Plan) -> tuple[Pass, ...]:
@@ -122,6 +125,9 @@ def passes_of(plan: Plan) -> tuple[Pass, ...]:
     found.append(Synchronise(order, strip, plan.turns, held, plan.cooperative, plan.early))
     if plan.apart:
         found.append(Relay())
+    if plan.arrivals > 1:
+        (ring,) = (one for one in plan.rings if one.name == RING)
+        found.append(Arrive(RING, arriving(plan, ring).parts, INNER))
     if plan.unit in IN_ORDER:
         found.append(InOrder())
     if plan.reads_early:

@@ -346,7 +346,7 @@ class ConsumerPrinter(Printer):
                 keep = self._keeps(product.position)
                 shared = self.kernel.shared_rings & {*operation.takes}
                 self.e.back = dict.fromkeys(shared, one.back)
-                self.e.multiply(product, self.sums[product.position], keep, words)
+                self.e.multiply(product, self.sums[product.position], keep, words, part=one.piece)
                 self.e.back = {}
 
     def _multiply_step(self, product: Product, step: int) -> None:

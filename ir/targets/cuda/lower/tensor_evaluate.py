@@ -11,6 +11,7 @@ from ir.layout.instructions.descriptor import TYPE_FIELD, Descriptor
 from ir.targets.cuda.build.products import Product, summed_order
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.lower.tensor_left import words_address
+from ir.targets.cuda.plans.arriving import arriving
 from ir.targets.cuda.plans.tensor_plan import ROWS, Plan
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
@@ -90,12 +91,12 @@ class TensorEvaluator(Evaluator):
 
     def multiply(
         self, product: Product, fragment: Fragment, keep: str, words: str | None = None,
-        only: int | None = None,
+        only: int | None = None, part: int | None = None,
     ) -> None:  # fmt: skip
         """Issue all wgmma of one block: accumulators += a * b, or = if not `keep` at first.
 
         `words` is the register array of a computed `a`; `only` the one block of 64 rows whose sums
-        the fragment has.
+        the fragment has; `part` the one of a slot that is there.
         """
         plan, columns = self.plan, self.across(product)
         a, b = plan.operand(product, "a"), plan.operand(product, "b")
@@ -110,7 +111,11 @@ class TensorEvaluator(Evaluator):
         call = f"tw_wgmma_{plan.shape_of(product, columns)}_{forms}{transposed}"
         depth, order = plan.step_of(product), summed_in_block(plan, product)
         a_names = self._stored_names(product) if stored else self._a_names(a)
+        how = arriving(plan, plan.ring_of(b))
         for step in range(self.steps_of(product)):
+            there = part is None or part == how.of_step(b, b.step_place(step, depth, order)[1])
+            if not there:
+                continue
             first = keep if step == 0 else "1"
             offset = b.step_offset(step, depth, order)
             for block in range(plan.row_blocks) if only is None else (only,):

@@ -109,7 +109,7 @@ class WarpEvaluator(TensorEvaluator):
 
     def multiply(
         self, product: Product, fragment: Fragment, keep: str, words: str | None = None,
-        only: int | None = None,
+        only: int | None = None, part: int | None = None,
     ) -> None:  # fmt: skip
         """All products of one block: accumulators += a * b, or = if not `keep`."""
         plan = self.plan

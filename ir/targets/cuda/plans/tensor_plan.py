@@ -113,6 +113,7 @@ class Plan(Shares):
     dynamic: bool = False  # whether blocks draw their tiles
     ahead: int = 0  # columns whose operands an epilogue asks for early
     weights: int = 0  # slots in which a group of its own leaves what others multiply by
+    arrivals: int = 1  # parts in which slots of what inner products read are filled
     unit = "wgmma"  # what multiplies, beside the threads that say so
     copies = "tma"  # what brings operands
 
@@ -342,6 +343,10 @@ class Plan(Shares):
         """Those, and the one that weights are left in."""
         left = (Ring(WEIGHTS, (), self.weights),) if self.apart else ()
         return (*self.rings, *left)
+
+    def barrier_bytes(self, ring: Ring) -> int:
+        """What says that slots are full, part by part, and that they are empty."""
+        return 8 * ring.stages * (1 + (self.arrivals if ring.name == "inner" else 1))
 
     def readers(self, ring: Ring) -> int:
         """Warp groups that free a slot of a ring."""

@@ -21,6 +21,7 @@ from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.dealing import deal_decision
 from ir.targets.cuda.grid.drawing import scheduler_decision
 from ir.targets.cuda.layouts.operands import LINE
+from ir.targets.cuda.plans.arriving import ARRIVALS
 from ir.targets.cuda.plans.planning import fixed_tiles
 from ir.targets.cuda.plans.tensor_plan import RESIDENT, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names
@@ -153,13 +154,17 @@ class Seeds:
         return [self._chained(rows, 2, block) | split for block in (64, 32)]
 
     def _apart(self) -> list[dict[str, Value]]:
-        """The same with a group that makes what these multiply by, in one slot and in two."""
-        name, registers = self.kernel.name(WEIGHTS), self.kernel.name("registers")
+        """The same with a group that makes what these multiply by, in one slot and in two, with
+        tiles that arrive in parts and whole."""
+        names = tuple(map(self.kernel.name, (WEIGHTS, ARRIVALS, "registers")))
         if not self.kernel.may_weigh:
             return []
         wide = volume(self.kernel.program, self.kernel.roles.columns) > WIDEST
         shared = self._of_columns(ROWS if wide else 2 * ROWS)
-        return [{**one, name: slots, registers: APART} for one in shared for slots in (1, 2)]
+        ways = ((1, 4), (1, 1), (2, 4), (2, 1))
+        return [
+            one | dict(zip(names, (*way, APART), strict=True)) for one in shared for way in ways
+        ]
 
     def _shared_processors(self, rows: list[dict[str, Value]]) -> list[dict[str, Value]]:
         """Blocks of one group of consumers, several to a processor: short tiles wait at both ends

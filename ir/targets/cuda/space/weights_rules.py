@@ -15,6 +15,7 @@ from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.role_rules import WIDEST
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.layouts.operands import LINE
+from ir.targets.cuda.plans.arriving import ARRIVALS
 from ir.targets.cuda.plans.tensor_memory import WORD
 from ir.targets.cuda.plans.tensor_plan import GROUP
 from ir.targets.cuda.space.tensor_tiles import TensorTiles
@@ -33,15 +34,17 @@ class WeightsRules(TensorTiles):
         return self.weighs and not self.formed and wide and not apart_problem(self.walked_roles)
 
     def weights_decisions(self, owner: str) -> list[Decision]:
-        """The decision, where there is a choice."""
+        """The decisions, where there is a choice."""
         if not self.may_weigh:
             return []
         why = (
             "what the columns of a chain are multiplied by: 0, each of the groups that share them "
             "makes a part of it; else a group of its own does, and leaves it in so many slots"
         )
-        name = self.name(WEIGHTS)
-        return [Decision(name, (0, 1, 2), "pipeline", owner, why, 0, unsaid=0)]
+        slots = Decision(self.name(WEIGHTS), (0, 1, 2), "pipeline", owner, why, 0, unsaid=0)
+        why = "parts in which the tiles of a slot arrive: products begin with the first of them"
+        parts = Decision(self.name(ARRIVALS), (1, 2, 4), "pipeline", owner, why, 1, unsaid=1)
+        return [slots, parts]
 
     def _left_slots(self, columns: Columns) -> Any:
         """Slots in which weights are left; 0 where no group of its own makes them."""
@@ -60,7 +63,8 @@ class WeightsRules(TensorTiles):
             alone = alone & self._is(columns, TURNS, FREE)
         if self.name(LOADS) in columns:
             alone = alone & self._is(columns, LOADS, NEEDED)
-        return ~apart | alone
+        whole = self._value(columns, ARRIVALS) == 1 if self.name(ARRIVALS) in columns else True
+        return (~apart & whole) | (apart & alone)
 
     def _makers(self, columns: Columns) -> Any:
         """Groups that make a part each of what columns are multiplied by."""
