@@ -92,6 +92,11 @@ class Roles:
             return None
         return whole_of(self.program, tuple(product.position for product in self.outer))
 
+    @cached_property
+    def scores(self) -> int | None:
+        """The value that inner products are added up to in the registers of one."""
+        return whole_of(self.program, tuple(product.position for product in self.inner))
+
     @property
     def _remembered(self) -> tuple[str, ...]:
         """What is summed, but for the axis along which a state forgets what it was."""

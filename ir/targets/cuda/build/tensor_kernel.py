@@ -16,6 +16,7 @@ from ir.kernel.body import (
     CORRECT,
     FINISH,
     GET,
+    HOLD,
     IN_ORDER,
     LEAVE,
     MAP,
@@ -68,6 +69,7 @@ from ir.targets.cuda.bodies.apart import (
     WEIGHTS,
     apart_operations,
     factors_of,
+    kept_name,
     left_name,
     states_of,
     states_read,
@@ -103,7 +105,8 @@ NEXT, KEEP = "take", "keep"
 EARLY = "early"
 HOIST, STATES, SUMS = "hoist", "start.states", "start.sums"
 STATES_END, SUMS_END, LEFT, GOT = "finish.states", "finish.sums", "leave.states", "get.states"
-OF_WEIGHERS = (INNER, BETWEEN, WEIGH, TALLY, STATES, STATES_END, LEFT)
+ROWS_KEPT = "hold.rows"
+OF_WEIGHERS = (ROWS_KEPT, INNER, BETWEEN, WEIGH, TALLY, STATES, STATES_END, LEFT)
 
 
 def passes_of(plan: Plan) -> tuple[Pass, ...]:
@@ -189,7 +192,8 @@ class _Builder:
                 layout = f"lines of {operand.line or operand.width} bytes"
                 name = value_name(self.program, operand.position)
                 yield Tile(name, operand.position, "shared", operand.spec.dtype, axes, layout)
-        products = (*plan.roles.inner, *plan.roles.outer)
+        inner = plan.roles.inner[: None if plan.roles.scores is None else 1]  # of all registers
+        products = (*inner, *plan.roles.outer)
         for product in products if plan.fresh != 1 else ():  # by parts of rows
             node = nodes[product.position]
             axes = tuple((axis, plan.tiles[axis]) for axis in node.axes if plan.tiles[axis] > 1)
@@ -206,6 +210,11 @@ class _Builder:
             else:
                 yield Tile(name, a, "registers", node.dtype, axes, "operand")
 
+        if plan.kept:
+            a = plan.roles.inner[0].a
+            points = plan.kept * plan.step_of(plan.roles.inner[0])
+            axes = ((",".join(plan.roles.rows), plan.tile_rows), ("steps", points))
+            yield Tile(kept_name(plan.roles), a, "registers", nodes[a].dtype, axes, "operand")
         for position in self._left:
             node, name = nodes[position], left_name(plan.roles, position)
             axes = tuple((axis, plan.tiles[axis]) for axis in node.axes if plan.tiles[axis] > 1)
@@ -299,11 +308,12 @@ class _Builder:
 
     def _run_apart(self, one: Run) -> Iterator[Statement]:
         """A run whose weights a group of its own makes, which has their states."""
-        roles = self.plan.roles
+        plan, roles = self.plan, self.plan.roles
         sums, states = tuple(product.position for product in roles.outer), states_of(roles)
+        yield from self._kept_rows()
         yield self._once(self._made(STATES, START, states))
         yield self._once(self._made(SUMS, START, sums))
-        operations = map(self._do, map(self._scaled, apart_operations(roles)))
+        operations = map(self._do, map(self._scaled, apart_operations(roles, bool(plan.kept))))
         body = (*self._fetches(one), *operations)
         masks = masks_along(self.program, roles.main_walk)
         alone = len(roles.walked) == 1 and not self.plan.shared_sums
@@ -320,6 +330,14 @@ class _Builder:
             yield self._once(Operation(GOT, THREADS, left, named, (WEIGHTS,), gets))
         names, ends = self._named(sums), tuple(Part(FINISH, position) for position in sums)
         yield self._once(Operation(SUMS_END, THREADS, names, names, (), ends))
+
+    def _kept_rows(self) -> Iterator[Statement]:
+        """Rows of what a tile holds that are read once for all of its blocks."""
+        if self.plan.kept:
+            rows = self.plan.roles.inner[0].a
+            named = kept_name(self.plan.roles)
+            read, parts = self._named((rows,)), (Part(HOLD, rows),)
+            yield self._once(Operation(ROWS_KEPT, THREADS, read, (named,), (), parts))
 
     def _made(self, name: str, kind: str, positions: tuple[int, ...]) -> Operation:
         """What threads make of nothing that is kept."""

@@ -6,9 +6,8 @@ what a part of an operation computes is the evaluator's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from ir.dtypes import dtype_of
@@ -17,6 +16,7 @@ from ir.kernel.body import (
     CORRECT,
     FINISH,
     GET,
+    HOLD,
     LEAVE,
     MAP,
     REDUCE,
@@ -46,15 +46,15 @@ from ir.rewrite.domain import is_narrowed
 from ir.targets.cuda.bodies.tensor_order import MOVED
 from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.build.tensor_kernel import BEGUN, KEEP, LOADED, NEXT, TMA
-from ir.targets.cuda.grid.tensor_exchange import Exchange
 from ir.targets.cuda.layouts.frame import GROUP
 from ir.targets.cuda.lower.tensor_evaluate import shifted
 from ir.targets.cuda.lower.tensor_folding import Folding, block_text
 from ir.targets.cuda.lower.tensor_fragments import Fragments
 from ir.targets.cuda.lower.tensor_handed import scale
-from ir.targets.cuda.lower.tensor_left import get, leave, store_words
+from ir.targets.cuda.lower.tensor_left import declare_words, get, hold, leave, store_words
 from ir.targets.cuda.lower.tensor_store import TensorStore
 from ir.targets.cuda.lower.tensor_sync import ConsumerSync
+from ir.targets.cuda.lower.tensor_whole import whole_sums
 from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.bounds import free_blocks
@@ -155,7 +155,7 @@ class ConsumerPrinter(Printer):
             self.folding.products(one.body) if one.name == PAIR else self._step(one.body)
 
     def merge(self, one: Merge) -> None:
-        with self._whole_sums():
+        with whole_sums(self):
             self.all(one.body)
 
     def _own_values(self, one: If) -> ExitStack:
@@ -258,16 +258,15 @@ class ConsumerPrinter(Printer):
         if not self.eager and at != self.present:
             self.present = at
             e.origins |= self.lowering.walk_origins(self.w, at)
-            for product in self.plan.roles.inner:
-                e.values[product.position] = self.sums[product.position]
+            self._show_inner()
         if operation.name == BEGUN:
             self._begin()
             return
-        number = 0
+        left = 0
         for part in operation.parts:
             if part.kind in (LEAVE, GET):
-                (leave if part.kind == LEAVE else get)(self, part.node, number)
-                number += 1
+                (leave if part.kind == LEAVE else get)(self, part.node, left)
+                left += 1
             else:
                 self._parts[part.kind](self, part)
 
@@ -367,7 +366,8 @@ class ConsumerPrinter(Printer):
     def _keeps(self, position: int) -> str:
         """Whether products are added to the sum that is there, as text."""
         if position not in self.states:
-            return "0"
+            roles = self.plan.roles
+            return str(int(roles.scores is not None and position != roles.inner[0].position))
         if self.plan.roles.begins or self.starts_at_zero(position):
             return "1"
         return {"true": "1", "false": "0"}.get(self.body.later, self.body.later)
@@ -380,12 +380,25 @@ class ConsumerPrinter(Printer):
 
     def show(self, position: int) -> None:
         """What tensor cores wrote may be read from here on."""
+        one, scores = self.plan.roles.handed, self.plan.roles.scores
+        if scores is not None and position in self.e.inner:
+            if position == self.plan.roles.inner[0].position:
+                self.e.hold(self.sums[position])
+                self.e.values[scores] = self.sums[position]
+            return
         self.e.hold(self.sums[position])
-        one = self.plan.roles.handed
         if one is not None:
             self.e.values[one.state] = self.sums[position]
         elif position in self.e.inner or self.plan.fresh:
             self.e.values[position] = self.sums[position]
+
+    def _show_inner(self) -> None:
+        """The same of all inner products, of which a block of a scheduled loop is made."""
+        roles = self.plan.roles
+        shown = {product.position: product.position for product in roles.inner}
+        if roles.scores is not None:
+            shown = {roles.scores: roles.inner[0].position}
+        self.e.values |= {position: self.sums[one] for position, one in shown.items()}
 
     def _begin(self) -> None:
         """Begin the sum with what is made of another product, which lies in its registers."""
@@ -406,15 +419,12 @@ class ConsumerPrinter(Printer):
         for name in one.names:
             tile = there[name]
             if tile.layout:
-                self.words[tile.node] = self._declare_words()
+                self.words[tile.node] = declare_words(self, tile.node)
             else:
                 self.sums[tile.node] = self.e.accumulator(self.products[tile.node])
-
-    def _declare_words(self) -> str:
-        plan, name = self.plan, self.w.name("words")
-        steps = plan.steps
-        self.w.line(f"u32 {name}[{plan.row_blocks}][{steps}][4];")
-        return name
+        if self.plan.roles.scores is not None:
+            first, *others = (product.position for product in self.plan.roles.inner)
+            self.sums |= {other: self.sums[first] for other in others if first in self.sums}
 
     def _convert(self, part: Part) -> None:
         """A computed operand packed into wgmma's register words, rounded to its type."""
@@ -455,38 +465,9 @@ class ConsumerPrinter(Printer):
         assert self.fragments is not None
         self.formed.enter_context(self.fragments.block())
 
-    # -- sums of which several blocks have parts
-
-    @contextmanager
-    def _whole_sums(self) -> Iterator[None]:
-        sums = [
-            (self.e.values[one], scalars.register_type(self.nodes[one].dtype))
-            for one in self.plan.roles.sums
-        ]
-        if self.plan.exchanges:
-            Exchange(self.plan).whole(self.w, sums, self.e.team.sync)
-            self._take_own([fragment for fragment, _ in sums])
-            yield
-            return
-        with self.lowering.meeting().whole(self.w, sums):
-            yield
-
-    def _take_own(self, sums: Sequence[Fragment]) -> None:
-        """Go on with the columns that are this block's own, at the front of all sums."""
-        e, plan = self.e, self.plan
-        axis, own = plan.column_axis, plan.tile_columns // plan.parts
-        origin = self.w.name(f"{axis}_own")
-        self.w.line(f"const i32 {origin} = {e.origins.get(axis, '0')} + own_part * {own};")
-        e.origins[axis] = origin
-        e.frame, e.tiles = plan.own_frame, {**plan.tiles, axis: own}
-        e.values = {
-            position: replace(one, digits=e.own(self.nodes[position].axes), row=own // 2)
-            for position, one in zip(plan.roles.sums, sums, strict=True)
-        }
-
     _parts: Mapping[str, Callable[[ConsumerPrinter, Part], None]] = {
         MAP: _map, START: _start, REDUCE: reduce, CORRECT: _correct, FINISH: _finish,
-        STORE: _store, CONVERT: _convert,
+        STORE: _store, CONVERT: _convert, HOLD: hold,
     }  # fmt: skip
 
 

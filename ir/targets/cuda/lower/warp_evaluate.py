@@ -21,7 +21,8 @@ from ir.targets.cuda.layouts.mma_synthesised import COLUMNS as ACROSS
 from ir.targets.cuda.layouts.mma_synthesised import ROWS as DOWN
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.layouts.stored import StoredTile
-from ir.targets.cuda.lower.tensor_evaluate import TensorEvaluator, summed_in_block
+from ir.targets.cuda.lower.tensor_evaluate import TensorEvaluator
+from ir.targets.cuda.plans.summed import summed_in_block
 from ir.targets.cuda.plans.tensor_plan import ROWS
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.registers import Fragment

@@ -113,6 +113,7 @@ class Plan(Shares):
     dynamic: bool = False  # whether blocks draw their tiles
     ahead: int = 0  # columns whose operands an epilogue asks for early
     weights: int = 0  # slots in which a group of its own leaves what others multiply by
+    kept: int = 0  # steps whose rows of the first inner product stay in registers
     arrivals: int = 1  # parts in which slots of what inner products read are filled
     unit = "wgmma"  # what multiplies, beside the threads that say so
     copies = "tma"  # what brings operands
@@ -180,6 +181,13 @@ class Plan(Shares):
         """Where an operand of one instruction lies in registers, over its rows and the sum."""
         fragment = self.layouts.fragments[f"{OPERAND}{self.roles.outer[0].a}"]
         return fragment.within(0, ROWS).within(1, self.step)
+
+    @property
+    def held_values(self) -> ThreadValues:
+        """The same of an operand that a tile holds, of the steps that stay in registers."""
+        product = self.roles.inner[0]
+        fragment = self.layouts.fragments[f"{OPERAND}{product.a}"]
+        return fragment.within(0, ROWS).within(1, self.step_of(product))
 
     @property
     def sums(self) -> ThreadValues:

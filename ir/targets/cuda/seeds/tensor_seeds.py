@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ir.kernel.turns import FREE, ISSUED
 from ir.schedule import Value
 from ir.stages import is_reduction, reduced_axes
-from ir.targets.cuda.bodies.apart import WEIGHTS
+from ir.targets.cuda.bodies.apart import KEEPS, KEPT, WEIGHTS
 from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
@@ -21,7 +21,6 @@ from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.dealing import deal_decision
 from ir.targets.cuda.grid.drawing import scheduler_decision
 from ir.targets.cuda.layouts.operands import LINE
-from ir.targets.cuda.plans.arriving import ARRIVALS
 from ir.targets.cuda.plans.planning import fixed_tiles
 from ir.targets.cuda.plans.tensor_plan import RESIDENT, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names
@@ -154,17 +153,15 @@ class Seeds:
         return [self._chained(rows, 2, block) | split for block in (64, 32)]
 
     def _apart(self) -> list[dict[str, Value]]:
-        """The same with a group that makes what these multiply by, in one slot and in two, with
-        tiles that arrive in parts and whole."""
-        names = tuple(map(self.kernel.name, (WEIGHTS, ARRIVALS, "registers")))
+        """The same with a group that makes what these multiply by, in one slot and in two, and has
+        as much of what a tile holds in registers as may be, or nothing."""
+        names = tuple(map(self.kernel.name, (WEIGHTS, KEPT, "registers")))
         if not self.kernel.may_weigh:
             return []
         wide = volume(self.kernel.program, self.kernel.roles.columns) > WIDEST
         shared = self._of_columns(ROWS if wide else 2 * ROWS)
-        ways = ((1, 4), (1, 1), (2, 4), (2, 1))
-        return [
-            one | dict(zip(names, (*way, APART), strict=True)) for one in shared for way in ways
-        ]
+        ways = [(slots, kept, APART) for slots in (1, 2) for kept in reversed(KEEPS)]
+        return [one | dict(zip(names, way, strict=True)) for one in shared for way in ways]
 
     def _shared_processors(self, rows: list[dict[str, Value]]) -> list[dict[str, Value]]:
         """Blocks of one group of consumers, several to a processor: short tiles wait at both ends

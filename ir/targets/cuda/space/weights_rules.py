@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ir.columns import Columns, Decision
+from ir.dtypes import dtype_of
 from ir.kernel.turns import FREE
-from ir.targets.cuda.bodies.apart import WEIGHTS, apart_problem, left_words
+from ir.ops.load import Load
+from ir.targets.cuda.bodies.apart import KEEPS, KEPT, WEIGHTS, apart_problem, left_words
 from ir.targets.cuda.bodies.tensor_order import LOADS, NEEDED, TURNS
 from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.role_rules import WIDEST
@@ -17,7 +20,8 @@ from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.plans.arriving import ARRIVALS
 from ir.targets.cuda.plans.tensor_memory import WORD
-from ir.targets.cuda.plans.tensor_plan import GROUP
+from ir.targets.cuda.plans.tensor_plan import GROUP, ROWS
+from ir.targets.cuda.space.tensor_sources import FRAGMENT
 from ir.targets.cuda.space.tensor_tiles import TensorTiles
 
 
@@ -44,7 +48,21 @@ class WeightsRules(TensorTiles):
         slots = Decision(self.name(WEIGHTS), (0, 1, 2), "pipeline", owner, why, 0, unsaid=0)
         why = "parts in which the tiles of a slot arrive: products begin with the first of them"
         parts = Decision(self.name(ARRIVALS), (1, 2, 4), "pipeline", owner, why, 1, unsaid=1)
-        return [slots, parts]
+        why = "steps of the first inner product whose rows that group keeps in registers"
+        steps = tuple(n for n in KEEPS if n <= self._held_steps)
+        kept = Decision(self.name(KEPT), steps, "pipeline", owner, why, 0, unsaid=0)
+        return [slots, parts, kept]
+
+    @property
+    def _held_steps(self) -> int:
+        """Instructions along the sum of the first inner product."""
+        product = self.roles.inner[0]
+        held = isinstance(self.program.nodes[product.a].op, Load)
+        two = dtype_of(self.roles.dtype_of(product)).bytes == 2
+        return prod(self.program.axes[axis] for axis in product.over) // 16 * (held and two)
+
+    def _kept_steps(self, columns: Columns) -> Any:
+        return self._value(columns, KEPT) if self.name(KEPT) in columns else 0
 
     def _left_slots(self, columns: Columns) -> Any:
         """Slots in which weights are left; 0 where no group of its own makes them."""
@@ -64,6 +82,7 @@ class WeightsRules(TensorTiles):
         if self.name(LOADS) in columns:
             alone = alone & self._is(columns, LOADS, NEEDED)
         whole = self._value(columns, ARRIVALS) == 1 if self.name(ARRIVALS) in columns else True
+        whole = whole & (self._kept_steps(columns) == 0)
         return (~apart & whole) | (apart & alone)
 
     def _makers(self, columns: Columns) -> Any:
@@ -100,5 +119,7 @@ class WeightsRules(TensorTiles):
         groups, roles = self._consumers(columns, "columns"), self.walked_roles
         block = rows * self._depth(columns) // self._makers(columns) // GROUP
         words = 1 if roles.added is None else len({p.a for p in roles.outer})
-        total = block * len(roles.inner) + words * block // 2 * (groups == 1)
+        fresh = 1 if roles.scores is not None else len(roles.inner)
+        total = fresh * block + words * block // 2 * (groups == 1)
+        total = total + self._kept_steps(columns) * rows // ROWS * FRAGMENT
         return total + block // 4 * ~self._is_straight(columns)  # what two blocks need besides
