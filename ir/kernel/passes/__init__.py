@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ir.kernel.passes.base import Pass, after_each
     from ir.kernel.passes.early import Early
     from ir.kernel.passes.in_order import InOrder
+    from ir.kernel.passes.issue_ahead import IssueAhead
     from ir.kernel.passes.load_ahead import LoadAhead
     from ir.kernel.passes.meet import Meet
     from ir.kernel.passes.pairs import Pairs
@@ -37,6 +38,7 @@ __all__ = [
     "Arrive",
     "Early",
     "InOrder",
+    "IssueAhead",
     "LoadAhead",
     "Meet",
     "Pairs",
@@ -57,6 +59,7 @@ __getattr__ = exports(
         "Ahead": "ahead",
         "Early": "early",
         "InOrder": "in_order",
+        "IssueAhead": "issue_ahead",
         "LoadAhead": "load_ahead",
         "Apart": "apart",
         "Arrive": "arrive",

@@ -39,6 +39,7 @@ from ir.targets.cuda.text.naming import value_name
 from ir.targets.cuda.text.passes import find_passes, needed
 
 KEEPS = (0, 8, 16, 20, 24)  # how many steps of what a tile holds may stay in registers
+ISSUED = "issued_ahead"  # the decision whether inner products run a block ahead
 KEPT = "kept"  # the decision how many steps of what a tile holds are in registers
 WEIGHTS = "weights"  # the decision, and the ring of what is left
 WEIGH, TALLY, RESCALE = "weigh", "tally", "rescale"

@@ -13,6 +13,7 @@ from ir.errors import Refusal
 from ir.kernel.body import (
     COPIES,
     COPY,
+    COPY_OUT,
     CORRECT,
     FINISH,
     GET,
@@ -33,6 +34,7 @@ from ir.kernel.passes import (
     Arrive,
     Early,
     InOrder,
+    IssueAhead,
     Pairs,
     Pass,
     Pieces,
@@ -42,6 +44,7 @@ from ir.kernel.passes import (
     Roles,
     Synchronise,
 )
+from ir.kernel.passes.apart import WEIGHERS
 from ir.kernel.tile_kernel import (
     AGAIN,
     BLOCK,
@@ -105,7 +108,7 @@ NEXT, KEEP = "take", "keep"
 EARLY = "early"
 HOIST, STATES, SUMS = "hoist", "start.states", "start.sums"
 STATES_END, SUMS_END, LEFT, GOT = "finish.states", "finish.sums", "leave.states", "get.states"
-ROWS_KEPT = "hold.rows"
+ROWS_KEPT, TAKEN = "hold.rows", "take.scores"
 OF_WEIGHERS = (ROWS_KEPT, INNER, BETWEEN, WEIGH, TALLY, STATES, STATES_END, LEFT)
 
 
@@ -128,6 +131,8 @@ def passes_of(plan: Plan) -> tuple[Pass, ...]:
     found.append(Synchronise(order, strip, plan.turns, held, plan.cooperative, plan.early))
     if plan.apart:
         found.append(Relay())
+    if plan.issued_ahead:
+        found.append(IssueAhead(WEIGHERS, INNER, TAKEN))
     if plan.arrivals > 1:
         (ring,) = (one for one in plan.rings if one.name == RING)
         found.append(Arrive(RING, arriving(plan, ring).parts, INNER))
@@ -315,6 +320,12 @@ class _Builder:
         yield self._once(self._made(SUMS, START, sums))
         operations = map(self._do, map(self._scaled, apart_operations(roles, bool(plan.kept))))
         body = (*self._fetches(one), *operations)
+        if plan.issued_ahead:  # where, a pass says
+            fresh = tuple(product.position for product in roles.inner)[
+                : 1 if roles.scores else None
+            ]
+            parts = tuple(Part(COPY_OUT, position) for position in fresh)
+            self._do(Operation(TAKEN, THREADS, self._named(fresh), (), (), parts))
         masks = masks_along(self.program, roles.main_walk)
         alone = len(roles.walked) == 1 and not self.plan.shared_sums
         yield Loop(BLOCK, body, free=0 if masks and alone else None)

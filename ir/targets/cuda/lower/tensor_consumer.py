@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ir.dtypes import dtype_of
 from ir.kernel.body import (
     CONVERT,
+    COPY_OUT,
     CORRECT,
     FINISH,
     GET,
@@ -51,7 +52,7 @@ from ir.targets.cuda.lower.tensor_evaluate import shifted
 from ir.targets.cuda.lower.tensor_folding import Folding, block_text
 from ir.targets.cuda.lower.tensor_fragments import Fragments
 from ir.targets.cuda.lower.tensor_handed import scale
-from ir.targets.cuda.lower.tensor_left import declare_words, get, hold, leave, store_words
+from ir.targets.cuda.lower.tensor_left import declare_words, get, hold, leave, store_words, take
 from ir.targets.cuda.lower.tensor_store import TensorStore
 from ir.targets.cuda.lower.tensor_sync import ConsumerSync
 from ir.targets.cuda.lower.tensor_whole import whole_sums
@@ -184,7 +185,7 @@ class ConsumerPrinter(Printer):
 
     def _in_stretches(self, loop: Loop) -> None:
         """The loop; where masks or an end touch only some blocks, one loop for those between."""
-        e, first = self.e, str(loop.first)
+        e, first, end = self.e, str(loop.first), str(loop.end)
         free = None
         if loop.free is not None:
             lowering = self.lowering
@@ -195,9 +196,9 @@ class ConsumerPrinter(Printer):
             if free.low:
                 first = self._until(loop, first, _folded("max", free.low))
             self._assume(free.masks, frozenset((self.plan.roles.main_walk,)))
-            first = self._until(loop, first, _folded("min", free.high or ("blocks",)))
+            first = self._until(loop, first, _folded("min", free.high or (end,)))
             self._assume(frozenset(), frozenset())
-        self._steps(loop, first, "blocks")
+        self._steps(loop, first, end)
 
     def _assume(self, masks: frozenset[int], inside: frozenset[str]) -> None:
         """What holds for the blocks to come: masks, and that they lie inside axes."""
@@ -207,7 +208,7 @@ class ConsumerPrinter(Printer):
     def _until(self, loop: Loop, first: str, free: str) -> str:
         """A loop as far as a block; where the next one begins."""
         name = self.w.name("until")
-        self.w.line(f"const i32 {name} = min(max({free} + {loop.free}, {first}), blocks);")
+        self.w.line(f"const i32 {name} = min(max({free} + {loop.free}, {first}), {loop.end});")
         self._steps(loop, first, name)
         return name
 
@@ -467,7 +468,7 @@ class ConsumerPrinter(Printer):
 
     _parts: Mapping[str, Callable[[ConsumerPrinter, Part], None]] = {
         MAP: _map, START: _start, REDUCE: reduce, CORRECT: _correct, FINISH: _finish,
-        STORE: _store, CONVERT: _convert, HOLD: hold,
+        STORE: _store, CONVERT: _convert, HOLD: hold, COPY_OUT: take,
     }  # fmt: skip
 
 

@@ -28,6 +28,8 @@ SECTOR = 32  # bytes that L2 hands out together
 class TensorEvaluator(Evaluator):
     """Multiplies by wgmma; everything else as any evaluator."""
 
+    side_by_side = True  # few warps: none waits for long
+
     def __init__(self, lowering: TensorLowering, writer: Writer, team: Team) -> None:
         plan = lowering.plan
         super().__init__(lowering.program, writer, plan.frame, plan.tiles, team)

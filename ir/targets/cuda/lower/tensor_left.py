@@ -80,6 +80,20 @@ def hold(printer: ConsumerPrinter, part: Part) -> None:
         w.line(f"tw_ldmatrix_x4{transposed}({slot} + {at}, {into});")
 
 
+def take(printer: ConsumerPrinter, part: Part) -> None:
+    """What products came to, in registers of its own. A product with 1 is not taken for a copy, which
+    ptxas (13.0) leaves out, and has products wait for each other then."""
+    e, scores = printer.e, printer.plan.roles.scores
+    shown = part.node if scores is None else scores
+    given = e.values[shown]
+    one = printer.w.name("one")
+    printer.w.line(f"const f32 {one} = __uint_as_float(tw_kept({0x3F800000:#x}u));")
+    copy = e.new(f"taken_{shown}", printer.nodes[shown].axes, printer.nodes[shown].dtype)
+    with e.each(copy.digits) as point:
+        printer.w.line(f"{e.element(copy, point)} = {e.element(given, point)} * {one};")
+    e.values[shown] = copy
+
+
 def leave(printer: ConsumerPrinter, position: int, number: int) -> None:
     """A value of each row, by one of the threads that have it."""
     e, w = printer.e, printer.w

@@ -9,7 +9,7 @@ from ir.kernel.modulo import STRAIGHT
 from ir.kernel.turns import FREE
 from ir.program import Program
 from ir.schedule import Value
-from ir.targets.cuda.bodies.apart import KEPT, WEIGHTS
+from ir.targets.cuda.bodies.apart import ISSUED, KEPT, WEIGHTS
 from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import (
     AHEAD,
@@ -102,5 +102,6 @@ def make_plan(
         int(values.get(f"{FORMERS}{mark}", 0)), values.get(f"{LOADS}{mark}") == AHEAD,
         values.get(f"{drawing.NAME}{mark}") == drawing.DYNAMIC,
         int(values.get(f"{late.NAME}{mark}", 0)), int(values.get(f"{WEIGHTS}{mark}", 0)),
+        bool(values.get(f"{ISSUED}{mark}", False)),
         int(values.get(f"{KEPT}{mark}", 0)), int(values.get(f"{ARRIVALS}{mark}", 1)),
     )  # fmt: skip

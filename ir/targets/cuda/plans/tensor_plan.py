@@ -113,6 +113,7 @@ class Plan(Shares):
     dynamic: bool = False  # whether blocks draw their tiles
     ahead: int = 0  # columns whose operands an epilogue asks for early
     weights: int = 0  # slots in which a group of its own leaves what others multiply by
+    issued_ahead: bool = False  # whether inner products run a block ahead of what is made of them
     kept: int = 0  # steps whose rows of the first inner product stay in registers
     arrivals: int = 1  # parts in which slots of what inner products read are filled
     unit = "wgmma"  # what multiplies, beside the threads that say so

@@ -12,7 +12,7 @@ from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
 from ir.kernel.turns import FREE
 from ir.ops.load import Load
-from ir.targets.cuda.bodies.apart import KEEPS, KEPT, WEIGHTS, apart_problem, left_words
+from ir.targets.cuda.bodies.apart import ISSUED, KEEPS, KEPT, WEIGHTS, apart_problem, left_words
 from ir.targets.cuda.bodies.tensor_order import LOADS, NEEDED, TURNS
 from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.role_rules import WIDEST
@@ -51,7 +51,17 @@ class WeightsRules(TensorTiles):
         why = "steps of the first inner product whose rows that group keeps in registers"
         steps = tuple(n for n in KEEPS if n <= self._held_steps)
         kept = Decision(self.name(KEPT), steps, "pipeline", owner, why, 0, unsaid=0)
-        return [slots, parts, kept]
+        why = (
+            "whether inner products of a block begin before that group goes on with the one before"
+        )
+        name = self.name(ISSUED)
+        ahead = Decision(name, (False, True), "pipeline", owner, why, False, unsaid=False)
+        return [slots, parts, kept, ahead]
+
+    def _issued_ahead(self, columns: Columns) -> Any:
+        if self.name(ISSUED) not in columns:
+            return np.zeros(columns.rows, dtype=bool)
+        return self._value(columns, ISSUED) == 1
 
     @property
     def _held_steps(self) -> int:
@@ -82,7 +92,7 @@ class WeightsRules(TensorTiles):
         if self.name(LOADS) in columns:
             alone = alone & self._is(columns, LOADS, NEEDED)
         whole = self._value(columns, ARRIVALS) == 1 if self.name(ARRIVALS) in columns else True
-        whole = whole & (self._kept_steps(columns) == 0)
+        whole = whole & (self._kept_steps(columns) == 0) & ~self._issued_ahead(columns)
         return (~apart & whole) | (apart & alone)
 
     def _makers(self, columns: Columns) -> Any:
@@ -119,7 +129,9 @@ class WeightsRules(TensorTiles):
         groups, roles = self._consumers(columns, "columns"), self.walked_roles
         block = rows * self._depth(columns) // self._makers(columns) // GROUP
         words = 1 if roles.added is None else len({p.a for p in roles.outer})
-        fresh = 1 if roles.scores is not None else len(roles.inner)
+        fresh = (1 if roles.scores is not None else len(roles.inner)) * (
+            1 + self._issued_ahead(columns)
+        )
         total = fresh * block + words * block // 2 * (groups == 1)
         total = total + self._kept_steps(columns) * rows // ROWS * FRAGMENT
         return total + block // 4 * ~self._is_straight(columns)  # what two blocks need besides

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from math import prod
 
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
@@ -26,6 +27,7 @@ from ir.targets.cuda.build.readers import (
     read_narrowed,
     stated_inverse,
 )
+from ir.targets.cuda.layouts.frame import Digit
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.coded import looked_up
 from ir.targets.cuda.text.combining import Combining
@@ -46,6 +48,8 @@ from ir.targets.cuda.text.naming import value_name
 from ir.targets.cuda.text.quotients import divided
 from ir.targets.cuda.text.registers import Fragment, Point, times
 
+LONG_CHAIN = 8  # registers that are combined one after the other, from which on two chains are
+
 
 class Evaluator(Combining):
     """State of one kernel body; see the module's text.
@@ -53,6 +57,7 @@ class Evaluator(Combining):
     `values[~position]` are the reciprocals of a value, where quotients are formed by them.
     """
 
+    side_by_side = False  # whether points are combined in several chains
     kept: frozenset[int] = frozenset()  # elementwise values that are held for their later readers
 
     @cached_property
@@ -399,22 +404,49 @@ class Evaluator(Combining):
         summed = [axis for axis in axes if axis in gone]
         for root in roots:
             self.ready(root, tuple(axes))
-        with self.each(self.own(axes)) as point:
-            memo: dict[int, str] = {}
-            parts = [self._term(root, point, memo, node.dtype) for root in roots]
-            parts = self._factors(roots, parts, node.dtype if len(roots) > 1 else "")
-            value = " * ".join(parts)
-            if len(parts) == 2 and node.dtype == "i64":
-                value = scalars.apply("mul", node.dtype, parts, node.dtype)
-            inside = self.inside(summed, point)  # other points are not stored
-            if inside:
-                value = f"({inside} ? {value} : {self.identity(position)})"
-            target = self.element(partial, point)
-            if len(parts) == 2 and node.dtype == "f32" and not inside:
-                self.w.line(f"{target} = fmaf({parts[0]}, {parts[1]}, {target});")
-                return
-            combined = self.combine(self.kind(position), target, value, node.dtype)
-            self.w.line(f"{target} = {combined};")
+        digits, partials = self.own(axes), [partial]
+        widths = self._chains(position, digits, partial)
+        if prod(widths) > 1:
+            partials.append(self.new("other", node.axes, node.dtype, self.identity(position)))
+        with self.each_group(digits, widths) as points:
+            for target, point in zip(partials, points, strict=True):
+                self._combine_point(position, roots, summed, target, point)
+        for other in partials[1:]:
+            with self.each(partial.digits) as point:
+                to, more = self.element(partial, point), self.element(other, point)
+                combined = self.combine(self.kind(position), to, more, node.dtype)
+                self.w.line(f"{to} = {combined};")
+
+    def _chains(self, position: int, digits: Sequence[Digit], partial: Fragment) -> tuple[int, ...]:
+        """How many neighbours along each digit are combined side by side: two of an extreme of many
+        registers, where no other threads' instructions come between those that wait for each
+        other."""
+        alone = [1] * len(digits)
+        gone = [n for n, d in enumerate(digits) if d not in partial.digits and d.size % 2 == 0]
+        many = prod(digit.size for digit in digits) >= LONG_CHAIN * max(partial.count, 1)
+        if self.side_by_side and self.kind(position) in ("max", "min") and many and gone:
+            alone[gone[0]] = 2
+        return tuple(alone)
+
+    def _combine_point(
+        self, position: int, roots: tuple[int, ...], summed: list[str], partial: Fragment,
+        point: Point,
+    ) -> None:  # fmt: skip
+        node, memo = self.nodes[position], dict[int, str]()
+        parts = [self._term(root, point, memo, node.dtype) for root in roots]
+        parts = self._factors(roots, parts, node.dtype if len(roots) > 1 else "")
+        value = " * ".join(parts)
+        if len(parts) == 2 and node.dtype == "i64":
+            value = scalars.apply("mul", node.dtype, parts, node.dtype)
+        inside = self.inside(summed, point)  # other points are not stored
+        if inside:
+            value = f"({inside} ? {value} : {self.identity(position)})"
+        target = self.element(partial, point)
+        if len(parts) == 2 and node.dtype == "f32" and not inside:
+            self.w.line(f"{target} = fmaf({parts[0]}, {parts[1]}, {target});")
+            return
+        combined = self.combine(self.kind(position), target, value, node.dtype)
+        self.w.line(f"{target} = {combined};")
 
     def _term(self, root: int, point: Point, memo: dict[int, str], dtype: str) -> str:
         """What a reduction takes of one point, in its own type."""
