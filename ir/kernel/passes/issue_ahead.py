@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import TypeGuard
 
 from ir.kernel.tile_kernel import (
     ADVANCE,
@@ -11,6 +13,7 @@ from ir.kernel.tile_kernel import (
     BLOCKS,
     DONE,
     NEVER,
+    RELEASE,
     At,
     Do,
     If,
@@ -90,20 +93,31 @@ class IssueAhead:
         if not isinstance(one, Loop) or one.over != BLOCK or Sync(AWAIT) not in one.body:
             return (one,)
         where = one.body.index(Sync(AWAIT))
-        waits = [s for s in one.body[where:] if s in (Sync(AWAIT), Sync(DONE, self.operation))]
-        issued, rest = one.body[:where], one.body[where + len(waits) :]
-        steps = tuple(s for s in rest if isinstance(s, Sync) and s.kind == ADVANCE)[:1]
-        rest = tuple(s for s in rest if s not in steps)
-        taken, following = (*waits, Do(self.take)), (*self._of(issued, At(BLOCK, 1)), *steps)
+        issued, behind = one.body[:where], one.body[where:]
+        done = behind.index(Sync(DONE, self.operation)) + 1
+        slots = tuple(takewhile(_moves, behind[done:]))
+        rest = behind[done + len(slots) :]
+        moves = tuple(s for s in slots if s.kind == ADVANCE)
+        freed = tuple(replace(s, number=1) for s in slots if s.kind == RELEASE)
+        taken: tuple[Statement, ...] = (*behind[:done], *freed, Do(self.take))
+        following = (*self._of(issued, At(BLOCK, 1)), *moves)
         most = replace(one, body=(*taken, *following, *rest), end=At(BLOCKS, -1))
         last = replace(one, body=(*taken, *rest), first=At(BLOCKS, -1))
         first = self._of(issued, At("", 0), When(NEVER))
-        return (If(When(BLOCKS, 1), (*first, *steps, most, last)),)
+        return (If(When(BLOCKS, 1), (*first, *moves, most, last)),)
 
     def _of(
         self, issued: tuple[Statement, ...], at: At, later: When | None = None
     ) -> tuple[Statement, ...]:
         """What issues the products, of a block."""
-        return tuple(
-            replace(s, at=at, later=later or s.later) if isinstance(s, Do) else s for s in issued
-        )
+        found: list[Statement] = []
+        for one in issued:
+            if isinstance(one, Do):
+                one = replace(one, at=at, later=later or one.later)
+            found.append(one)
+        return tuple(found)
+
+
+def _moves(one: Statement) -> TypeGuard[Sync]:
+    """Whether it frees a slot, or goes on to the next."""
+    return isinstance(one, Sync) and one.kind in (RELEASE, ADVANCE)

@@ -321,9 +321,8 @@ class _Builder:
         operations = map(self._do, map(self._scaled, apart_operations(roles, bool(plan.kept))))
         body = (*self._fetches(one), *operations)
         if plan.issued_ahead:  # where, a pass says
-            fresh = tuple(product.position for product in roles.inner)[
-                : 1 if roles.scores else None
-            ]
+            own = roles.inner[: None if roles.scores is None else 1]
+            fresh = tuple(product.position for product in own)
             parts = tuple(Part(COPY_OUT, position) for position in fresh)
             self._do(Operation(TAKEN, THREADS, self._named(fresh), (), (), parts))
         masks = masks_along(self.program, roles.main_walk)

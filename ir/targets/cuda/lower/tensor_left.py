@@ -81,8 +81,8 @@ def hold(printer: ConsumerPrinter, part: Part) -> None:
 
 
 def take(printer: ConsumerPrinter, part: Part) -> None:
-    """What products came to, in registers of its own. A product with 1 is not taken for a copy, which
-    ptxas (13.0) leaves out, and has products wait for each other then."""
+    """What products came to, in registers of its own. A product with 1 is not taken for a copy,
+    which ptxas (13.0) leaves out, so that it has products wait for each other."""
     e, scores = printer.e, printer.plan.roles.scores
     shown = part.node if scores is None else scores
     given = e.values[shown]
