@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import takewhile
-from typing import TypeGuard
 
 from ir.kernel.tile_kernel import (
     ADVANCE,
@@ -95,7 +94,7 @@ class IssueAhead:
         where = one.body.index(Sync(AWAIT))
         issued, behind = one.body[:where], one.body[where:]
         done = behind.index(Sync(DONE, self.operation)) + 1
-        slots = tuple(takewhile(_moves, behind[done:]))
+        slots = tuple(_moves(behind[done:]))
         rest = behind[done + len(slots) :]
         moves = tuple(s for s in slots if s.kind == ADVANCE)
         freed = tuple(replace(s, number=1) for s in slots if s.kind == RELEASE)
@@ -118,6 +117,9 @@ class IssueAhead:
         return tuple(found)
 
 
-def _moves(one: Statement) -> TypeGuard[Sync]:
-    """Whether it frees a slot, or goes on to the next."""
-    return isinstance(one, Sync) and one.kind in (RELEASE, ADVANCE)
+def _moves(body: tuple[Statement, ...]) -> Iterator[Sync]:
+    """What frees slots, or goes on to the next ones, as far as there is nothing else."""
+    for one in body:
+        if not isinstance(one, Sync) or one.kind not in (RELEASE, ADVANCE):
+            return
+        yield one
