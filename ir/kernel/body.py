@@ -24,7 +24,7 @@ _LINE = re.compile(r"([\w.]+): (\w+)\((.*?)\) ->(?: (?!takes )(.*?))?(?: takes (
 
 COPIES, MMA, MAP, REDUCE, CONVERT, STORE = "copy", "mma", "map", "reduce", "convert", "store"
 START, CORRECT, FINISH = "start", "correct", "finish"
-LEAVE, GET, HOLD, COPY_OUT = "leave", "get", "hold", "take"
+LEAVE, GET = "leave", "get"
 PARTS = {
     COPIES: "bring a tile from memory",
     MMA: "multiply two tiles and add the products to sums",
@@ -37,8 +37,6 @@ PARTS = {
     FINISH: "combine the parts of a state that threads have",
     LEAVE: "leave a value in shared memory for the threads of another role",
     GET: "read what another role has left",
-    COPY_OUT: "take what products came to out of their registers, which the next ones write",
-    HOLD: "read the first steps of an operand into registers, for all blocks of a tile",
 }
 
 

@@ -24,6 +24,8 @@ from ir.kernel.body import (
     COPIES,
     CORRECT,
     FINISH,
+    GET,
+    LEAVE,
     MAP,
     MMA,
     REDUCE,
@@ -40,6 +42,7 @@ from ir.kernel.tile_kernel import (
     COMMIT,
     FREE,
     FULL,
+    PUBLISH,
     RELEASE,
     Alloc,
     At,
@@ -156,6 +159,7 @@ class _Thread:
         self.nodes, self.body = machine.program.nodes, body
         self.values: Values = {}
         self.states: set[int] = set()
+        self.of_block: set[int] = set()  # what is left for one block
         self.pieces: dict[int, Values] = {}  # sums by how many blocks later theirs is
         self.used = dict.fromkeys(machine.rings, 0)  # slots of each ring that were left behind
         self.seen = dict.fromkeys(machine.rings, 0)  # slots of each ring that were waited for
@@ -197,6 +201,8 @@ class _Thread:
             self.block = loop.first.value(self.block, self.blocks)
         while self.block + loop.step <= loop.end.value(self.block, self.blocks):
             yield from self._all(loop.body)
+            for node in self.of_block:
+                self.values.pop(node, None)
             self.block += loop.step
 
     # -- what synchronises
@@ -221,6 +227,8 @@ class _Thread:
         elif one.kind == FREE:
             while self.used[one.of] - slots.freed >= slots.count:
                 yield f"{one} of slot {self.used[one.of]}"
+        elif one.kind == PUBLISH:
+            slots.filled = self.used[one.of] + 1
         elif one.kind == ADVANCE:
             self.used[one.of] += 1
         elif one.kind == RELEASE:
@@ -251,10 +259,28 @@ class _Thread:
             beside = self.machine.late and not self.machine.ideal and not operation.in_order
             self.issued.append(act) if beside else act()
         else:
-            there = self._held(self._slots(operation, one.back), block)
+            filled = self._filled(operation)
+            there = {} if filled else self._held(self._slots(operation, one.back), block)
             self.values |= self.pieces.pop(one.at.number, {}) if one.piece is not None else {}
             for part in operation.parts:
                 self._part(part, points, later, there)
+            for ring in filled:
+                self._fill(ring, operation, block)
+
+    def _filled(self, operation: Operation) -> list[str]:
+        """Rings of which threads fill a slot."""
+        return [
+            ring.name for ring in self.kernel.rings
+            if ring.name in self.kernel.relayed and {*ring.tiles} & {*operation.writes}
+        ]  # fmt: skip
+
+    def _fill(self, ring: str, operation: Operation, block: int) -> None:
+        """Leave what others read."""
+        slots = self.machine.rings[ring]
+        parts = (part for part in operation.parts if part.kind in (CONVERT, LEAVE))
+        found = {part.node: self.values[part.node] for part in parts}
+        slots.by_block[self.tile, block] = found
+        slots.held[self.used[ring] % slots.count] = found
 
     def _copy(self, operation: Operation, block: int, points: Mapping[str, Array]) -> None:
         found = {part.node: self._load(part.node, points) for part in operation.parts}
@@ -325,6 +351,9 @@ class _Thread:
         node = part.node
         if part.kind in (MAP, CONVERT):
             self.values[node] = self._value(node, points, there, fresh=True)
+        elif part.kind in (LEAVE, GET):
+            self.values[node] = there[node] if part.kind == GET else self._value(node, points, {})
+            self.of_block |= {node} - self.states
         elif part.kind == START:
             self.states.add(node)
             self.values[node] = self._identity(node, points)

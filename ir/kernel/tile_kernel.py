@@ -202,7 +202,7 @@ FIRST_GROUP = "first"  # the group that has the turn when a kernel begins
 EXCHANGED = "exchanged"  # what warps write for each other, in places that may be used again
 OVERLAID = "overlaid"  # rings one after the other in one place, where threads have other bytes
 SYNCS = {
-    FULL: "wait until the present slot of a ring is full, or so far as its part of that number",
+    FULL: "wait until the present slot of a ring is full",
     FREE: "wait until the present slot of a ring may be filled",
     EXPECT: "tell how many bytes come to a slot",
     RELEASE: "free the slot of a ring that was used so many slots ago",

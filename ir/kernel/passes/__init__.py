@@ -16,11 +16,9 @@ from ir.lazily import exports
 if TYPE_CHECKING:
     from ir.kernel.passes.ahead import Ahead
     from ir.kernel.passes.apart import Apart
-    from ir.kernel.passes.arrive import Arrive
     from ir.kernel.passes.base import Pass, after_each
     from ir.kernel.passes.early import Early
     from ir.kernel.passes.in_order import InOrder
-    from ir.kernel.passes.issue_ahead import IssueAhead
     from ir.kernel.passes.load_ahead import LoadAhead
     from ir.kernel.passes.meet import Meet
     from ir.kernel.passes.pairs import Pairs
@@ -35,10 +33,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Ahead",
     "Apart",
-    "Arrive",
     "Early",
     "InOrder",
-    "IssueAhead",
     "LoadAhead",
     "Meet",
     "Pairs",
@@ -59,10 +55,8 @@ __getattr__ = exports(
         "Ahead": "ahead",
         "Early": "early",
         "InOrder": "in_order",
-        "IssueAhead": "issue_ahead",
         "LoadAhead": "load_ahead",
         "Apart": "apart",
-        "Arrive": "arrive",
         "Meet": "meet",
         "Pairs": "pairs",
         "Pass": "base",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ir.schedule import Schedule
     from ir.space import Space
 
-GENERATOR = "41"
+GENERATOR = "42"
 
 
 class CudaBackend:

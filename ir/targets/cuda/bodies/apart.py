@@ -27,7 +27,6 @@ from ir.kernel.body import (
 from ir.targets.cuda.bodies.tensor_bodies import (
     BETWEEN,
     FOLD,
-    INNER,
     OUTER,
     body_of,
     is_chained,
@@ -38,9 +37,6 @@ from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.text.naming import value_name
 from ir.targets.cuda.text.passes import find_passes, needed
 
-KEEPS = (0, 8, 16, 20, 24)  # how many steps of what a tile holds may stay in registers
-ISSUED = "issued_ahead"  # the decision whether inner products run a block ahead
-KEPT = "kept"  # the decision how many steps of what a tile holds are in registers
 WEIGHTS = "weights"  # the decision, and the ring of what is left
 WEIGH, TALLY, RESCALE = "weigh", "tally", "rescale"
 WORD = 32  # bits of what is left for a row
@@ -95,11 +91,6 @@ def apart_problem(roles: Roles) -> str:
     return ""
 
 
-def kept_name(roles: Roles) -> str:
-    """What the rows are called that stay in registers."""
-    return f"{value_name(roles.program, roles.inner[0].a)}_kept"
-
-
 def left_words(roles: Roles) -> int:
     """The most values of a row that are left at a time."""
     return max(len(factors_of(roles)), len(states_read(roles)))
@@ -110,16 +101,14 @@ def left_name(roles: Roles, position: int) -> str:
     return f"{value_name(roles.program, position)}_left"
 
 
-def apart_operations(roles: Roles, kept: bool = False) -> tuple[Operation, ...]:
+def apart_operations(roles: Roles) -> tuple[Operation, ...]:
     """The operations of a block: the weights are left with the factors, and these are read by what
-    corrects the sums. What nobody waits for comes behind. `kept`: some rows are in registers."""
+    corrects the sums. What nobody waits for comes behind."""
     body, found, late = body_of(roles), list[Operation](), tuple[Part, ...]()
     urgent = _urgent(roles)
     factors = factors_of(roles)
     left = tuple(left_name(roles, factor) for factor in factors)
     for one in body.operations:
-        if one.name == INNER and kept:
-            one = replace(one, reads=(*one.reads, kept_name(roles)))
         if one.name == OUTER:
             one = replace(one, takes=(*one.takes, WEIGHTS))
         if one.name == BETWEEN:

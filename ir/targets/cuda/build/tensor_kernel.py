@@ -13,11 +13,9 @@ from ir.errors import Refusal
 from ir.kernel.body import (
     COPIES,
     COPY,
-    COPY_OUT,
     CORRECT,
     FINISH,
     GET,
-    HOLD,
     IN_ORDER,
     LEAVE,
     MAP,
@@ -31,10 +29,8 @@ from ir.kernel.body import (
 from ir.kernel.modulo import STRAIGHT
 from ir.kernel.passes import (
     Apart,
-    Arrive,
     Early,
     InOrder,
-    IssueAhead,
     Pairs,
     Pass,
     Pieces,
@@ -44,7 +40,6 @@ from ir.kernel.passes import (
     Roles,
     Synchronise,
 )
-from ir.kernel.passes.apart import WEIGHERS
 from ir.kernel.tile_kernel import (
     AGAIN,
     BLOCK,
@@ -72,7 +67,6 @@ from ir.targets.cuda.bodies.apart import (
     WEIGHTS,
     apart_operations,
     factors_of,
-    kept_name,
     left_name,
     states_of,
     states_read,
@@ -93,7 +87,6 @@ from ir.targets.cuda.bodies.tensor_order import MOVED, PAIRS
 from ir.targets.cuda.build.computed import below
 from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.grid.stream_k import NONE
-from ir.targets.cuda.plans.arriving import RING, arriving
 from ir.targets.cuda.plans.tensor_plan import Plan
 from ir.targets.cuda.plans.tensor_rings import HELD
 from ir.targets.cuda.text.bounds import masks_along
@@ -108,8 +101,7 @@ NEXT, KEEP = "take", "keep"
 EARLY = "early"
 HOIST, STATES, SUMS = "hoist", "start.states", "start.sums"
 STATES_END, SUMS_END, LEFT, GOT = "finish.states", "finish.sums", "leave.states", "get.states"
-ROWS_KEPT, TAKEN = "hold.rows", "take.scores"
-OF_WEIGHERS = (ROWS_KEPT, INNER, BETWEEN, WEIGH, TALLY, STATES, STATES_END, LEFT)
+OF_WEIGHERS = (INNER, BETWEEN, WEIGH, TALLY, STATES, STATES_END, LEFT)
 
 
 def passes_of(plan: Plan) -> tuple[Pass, ...]:
@@ -131,11 +123,6 @@ def passes_of(plan: Plan) -> tuple[Pass, ...]:
     found.append(Synchronise(order, strip, plan.turns, held, plan.cooperative, plan.early))
     if plan.apart:
         found.append(Relay())
-    if plan.issued_ahead:
-        found.append(IssueAhead(WEIGHERS, INNER, TAKEN))
-    if plan.arrivals > 1:
-        (ring,) = (one for one in plan.rings if one.name == RING)
-        found.append(Arrive(RING, arriving(plan, ring).parts, INNER))
     if plan.unit in IN_ORDER:
         found.append(InOrder())
     if plan.reads_early:
@@ -215,11 +202,6 @@ class _Builder:
             else:
                 yield Tile(name, a, "registers", node.dtype, axes, "operand")
 
-        if plan.kept:
-            a = plan.roles.inner[0].a
-            points = plan.kept * plan.step_of(plan.roles.inner[0])
-            axes = ((",".join(plan.roles.rows), plan.tile_rows), ("steps", points))
-            yield Tile(kept_name(plan.roles), a, "registers", nodes[a].dtype, axes, "operand")
         for position in self._left:
             node, name = nodes[position], left_name(plan.roles, position)
             axes = tuple((axis, plan.tiles[axis]) for axis in node.axes if plan.tiles[axis] > 1)
@@ -313,18 +295,12 @@ class _Builder:
 
     def _run_apart(self, one: Run) -> Iterator[Statement]:
         """A run whose weights a group of its own makes, which has their states."""
-        plan, roles = self.plan, self.plan.roles
+        roles = self.plan.roles
         sums, states = tuple(product.position for product in roles.outer), states_of(roles)
-        yield from self._kept_rows()
         yield self._once(self._made(STATES, START, states))
         yield self._once(self._made(SUMS, START, sums))
-        operations = map(self._do, map(self._scaled, apart_operations(roles, bool(plan.kept))))
+        operations = map(self._do, map(self._scaled, apart_operations(roles)))
         body = (*self._fetches(one), *operations)
-        if plan.issued_ahead:  # where, a pass says
-            own = roles.inner[: None if roles.scores is None else 1]
-            fresh = tuple(product.position for product in own)
-            parts = tuple(Part(COPY_OUT, position) for position in fresh)
-            self._do(Operation(TAKEN, THREADS, self._named(fresh), (), (), parts))
         masks = masks_along(self.program, roles.main_walk)
         alone = len(roles.walked) == 1 and not self.plan.shared_sums
         yield Loop(BLOCK, body, free=0 if masks and alone else None)
@@ -340,14 +316,6 @@ class _Builder:
             yield self._once(Operation(GOT, THREADS, left, named, (WEIGHTS,), gets))
         names, ends = self._named(sums), tuple(Part(FINISH, position) for position in sums)
         yield self._once(Operation(SUMS_END, THREADS, names, names, (), ends))
-
-    def _kept_rows(self) -> Iterator[Statement]:
-        """Rows of what a tile holds that are read once for all of its blocks."""
-        if self.plan.kept:
-            rows = self.plan.roles.inner[0].a
-            named = kept_name(self.plan.roles)
-            read, parts = self._named((rows,)), (Part(HOLD, rows),)
-            yield self._once(Operation(ROWS_KEPT, THREADS, read, (named,), (), parts))
 
     def _made(self, name: str, kind: str, positions: tuple[int, ...]) -> Operation:
         """What threads make of nothing that is kept."""

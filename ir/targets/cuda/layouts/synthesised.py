@@ -174,22 +174,6 @@ class _Block:
         self.gemms.append(len(self.ops))
         facts = (("m", m[0]), ("n", n[0]), ("k", k[0]))
         self.ops.append(TileOp("gemm", (a, b), (name,), facts))
-        if inner and product == plan.roles.inner[0] and plan.kept:
-            self._held_in_registers(product, a, b, (m, n, k))
-
-    def _held_in_registers(self, product: Product, a: str, b: str, axes: Axes) -> None:
-        """The same product with its rows in registers: of the steps that a thread keeps there."""
-        plan, kept, (m, n, k) = self.plan, f"{OPERAND}{product.a}", axes
-        dtype = self.nodes[product.a].dtype
-        self.tiles[kept] = Tile(kept, dtype, (m, k), "register")
-        self.ops.append(TileOp("copy", (a,), (kept,)))
-        name = f"{ACCUMULATOR}{product.position}_{kept}"
-        self.tiles[name] = Tile(name, self.nodes[product.position].dtype, (m, n), "register")
-        self.ops.append(TileOp("fill", (), (name,), (("value", 0),)))
-        self._pin(f"wgmma.m64n{n[1]}k{plan.step_of(product)}.{suffix(dtype)}.rs")
-        self.gemms.append(len(self.ops))
-        facts = (("m", m[0]), ("n", n[0]), ("k", k[0]))
-        self.ops.append(TileOp("gemm", (kept, b), (name,), facts))
 
     def _held(self, product: Product) -> tuple[str, int]:
         """The axis of what is held of an inner product, numbered where others sum over others."""

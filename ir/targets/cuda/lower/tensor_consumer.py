@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 from ir.dtypes import dtype_of
 from ir.kernel.body import (
     CONVERT,
-    COPY_OUT,
     CORRECT,
     FINISH,
     GET,
-    HOLD,
     LEAVE,
     MAP,
     REDUCE,
@@ -52,7 +50,7 @@ from ir.targets.cuda.lower.tensor_evaluate import shifted
 from ir.targets.cuda.lower.tensor_folding import Folding, block_text
 from ir.targets.cuda.lower.tensor_fragments import Fragments
 from ir.targets.cuda.lower.tensor_handed import scale
-from ir.targets.cuda.lower.tensor_left import declare_words, get, hold, leave, store_words, take
+from ir.targets.cuda.lower.tensor_left import get, leave, store_words
 from ir.targets.cuda.lower.tensor_store import TensorStore
 from ir.targets.cuda.lower.tensor_sync import ConsumerSync
 from ir.targets.cuda.lower.tensor_whole import whole_sums
@@ -185,7 +183,7 @@ class ConsumerPrinter(Printer):
 
     def _in_stretches(self, loop: Loop) -> None:
         """The loop; where masks or an end touch only some blocks, one loop for those between."""
-        e, first, end = self.e, str(loop.first), str(loop.end)
+        e, first = self.e, str(loop.first)
         free = None
         if loop.free is not None:
             lowering = self.lowering
@@ -196,9 +194,9 @@ class ConsumerPrinter(Printer):
             if free.low:
                 first = self._until(loop, first, _folded("max", free.low))
             self._assume(free.masks, frozenset((self.plan.roles.main_walk,)))
-            first = self._until(loop, first, _folded("min", free.high or (end,)))
+            first = self._until(loop, first, _folded("min", free.high or ("blocks",)))
             self._assume(frozenset(), frozenset())
-        self._steps(loop, first, end)
+        self._steps(loop, first, "blocks")
 
     def _assume(self, masks: frozenset[int], inside: frozenset[str]) -> None:
         """What holds for the blocks to come: masks, and that they lie inside axes."""
@@ -208,7 +206,7 @@ class ConsumerPrinter(Printer):
     def _until(self, loop: Loop, first: str, free: str) -> str:
         """A loop as far as a block; where the next one begins."""
         name = self.w.name("until")
-        self.w.line(f"const i32 {name} = min(max({free} + {loop.free}, {first}), {loop.end});")
+        self.w.line(f"const i32 {name} = min(max({free} + {loop.free}, {first}), blocks);")
         self._steps(loop, first, name)
         return name
 
@@ -263,11 +261,11 @@ class ConsumerPrinter(Printer):
         if operation.name == BEGUN:
             self._begin()
             return
-        left = 0
+        number = 0
         for part in operation.parts:
             if part.kind in (LEAVE, GET):
-                (leave if part.kind == LEAVE else get)(self, part.node, left)
-                left += 1
+                (leave if part.kind == LEAVE else get)(self, part.node, number)
+                number += 1
             else:
                 self._parts[part.kind](self, part)
 
@@ -346,7 +344,7 @@ class ConsumerPrinter(Printer):
                 keep = self._keeps(product.position)
                 shared = self.kernel.shared_rings & {*operation.takes}
                 self.e.back = dict.fromkeys(shared, one.back)
-                self.e.multiply(product, self.sums[product.position], keep, words, part=one.piece)
+                self.e.multiply(product, self.sums[product.position], keep, words)
                 self.e.back = {}
 
     def _multiply_step(self, product: Product, step: int) -> None:
@@ -420,12 +418,18 @@ class ConsumerPrinter(Printer):
         for name in one.names:
             tile = there[name]
             if tile.layout:
-                self.words[tile.node] = declare_words(self, tile.node)
+                self.words[tile.node] = self._declare_words()
             else:
                 self.sums[tile.node] = self.e.accumulator(self.products[tile.node])
         if self.plan.roles.scores is not None:
             first, *others = (product.position for product in self.plan.roles.inner)
             self.sums |= {other: self.sums[first] for other in others if first in self.sums}
+
+    def _declare_words(self) -> str:
+        plan, name = self.plan, self.w.name("words")
+        steps = plan.steps
+        self.w.line(f"u32 {name}[{plan.row_blocks}][{steps}][4];")
+        return name
 
     def _convert(self, part: Part) -> None:
         """A computed operand packed into wgmma's register words, rounded to its type."""
@@ -468,7 +472,7 @@ class ConsumerPrinter(Printer):
 
     _parts: Mapping[str, Callable[[ConsumerPrinter, Part], None]] = {
         MAP: _map, START: _start, REDUCE: reduce, CORRECT: _correct, FINISH: _finish,
-        STORE: _store, CONVERT: _convert, HOLD: hold, COPY_OUT: take,
+        STORE: _store, CONVERT: _convert,
     }  # fmt: skip
 
 

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.layout.instructions.descriptor import TYPE_FIELD, Descriptor
-from ir.targets.cuda.build.products import Product
+from ir.targets.cuda.build.products import Product, summed_order
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.lower.tensor_left import words_address
-from ir.targets.cuda.plans.arriving import arriving
-from ir.targets.cuda.plans.summed import summed_in_block
-from ir.targets.cuda.plans.tensor_plan import ROWS
+from ir.targets.cuda.plans.tensor_plan import ROWS, Plan
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.registers import Fragment, Team
@@ -94,12 +92,12 @@ class TensorEvaluator(Evaluator):
 
     def multiply(
         self, product: Product, fragment: Fragment, keep: str, words: str | None = None,
-        only: int | None = None, part: int | None = None,
+        only: int | None = None,
     ) -> None:  # fmt: skip
         """Issue all wgmma of one block: accumulators += a * b, or = if not `keep` at first.
 
         `words` is the register array of a computed `a`; `only` the one block of 64 rows whose sums
-        the fragment has; `part` the one of a slot that is there.
+        the fragment has.
         """
         plan, columns = self.plan, self.across(product)
         a, b = plan.operand(product, "a"), plan.operand(product, "b")
@@ -111,23 +109,14 @@ class TensorEvaluator(Evaluator):
         transposed = ("_ta" if a is not None and not a.sums_inside else "") + (
             "_tb" if not b.sums_inside else ""
         )
-        stem = f"tw_wgmma_{plan.shape_of(product, columns)}"
-        call = f"{stem}_{forms}{transposed}"
-        in_registers = f"{stem}_rs{transposed.removeprefix('_ta')}"
+        call = f"tw_wgmma_{plan.shape_of(product, columns)}_{forms}{transposed}"
         depth, order = plan.step_of(product), summed_in_block(plan, product)
         a_names = self._stored_names(product) if stored else self._a_names(a)
-        how = arriving(plan, plan.ring_of(b))
         for step in range(self.steps_of(product)):
-            there = part is None or part == how.of_step(b, b.step_place(step, depth, order)[1])
-            if not there:
-                continue
             first = keep if step == 0 else "1"
             offset = b.step_offset(step, depth, order)
             for block in range(plan.row_blocks) if only is None else (only,):
-                kept = False
-                if a is not None and words is not None and step < plan.kept:
-                    kept, a_at = True, f"{words}[{block}][{step}]"
-                elif a is not None or stored:
+                if a is not None or stored:
                     at = a.step_offset(step, depth, order) if a else self._word_offset(step, depth)
                     a_at = shifted(a_names[block], at)
                 else:
@@ -135,9 +124,7 @@ class TensorEvaluator(Evaluator):
                 for piece, b_name in enumerate(b_names):
                     sums = f"{fragment.name}[{(block if only is None else 0) * pieces + piece}]"
                     b_at = shifted(b_name, offset)
-                    self.w.line(
-                        f"{in_registers if kept else call}({sums}, {a_at}, {b_at}, {first});"
-                    )
+                    self.w.line(f"{call}({sums}, {a_at}, {b_at}, {first});")
 
     def steps_of(self, product: Product) -> int:
         """Instructions along the sum of one block."""
@@ -205,3 +192,14 @@ def crossing(count: int, dtype: str) -> int:
 def shifted(name: str, offset: int) -> str:
     """A descriptor moved by bytes."""
     return f"{name} + {offset // 16}" if offset else name
+
+
+def summed_in_block(plan: Plan, product: Product) -> tuple[tuple[str, int], ...]:
+    """The axes that a block of a product sums, with their points, outermost first, where a factor
+    lacks some: others count all of their own, one line after the other."""
+    tiled = {axis for axis in product.over if plan.tiles[axis] > 1}
+    nodes = plan.program.nodes
+    if all(tiled <= {*nodes[x].axes} for x in (product.a, product.b)):
+        return ()
+    order = summed_order(plan.program, product)
+    return tuple((axis, plan.tiles[axis]) for axis in order if axis in tiled)

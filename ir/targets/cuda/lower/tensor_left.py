@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import product as indices
 from typing import TYPE_CHECKING
 
 from ir.dtypes import dtype_of
-from ir.kernel.body import Part
-from ir.layout.expressions import ZERO, constant, variable
-from ir.layout.printing import summand
+from ir.layout.expressions import variable
 from ir.targets.cuda.bodies.apart import WEIGHTS
-from ir.targets.cuda.layouts.lanes import matrix_row
-from ir.targets.cuda.plans.summed import summed_in_block
-from ir.targets.cuda.plans.tensor_plan import ROWS, Plan
+from ir.targets.cuda.plans.tensor_plan import Plan
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.registers import Fragment, Point
 
@@ -28,15 +23,6 @@ def words_address(plan: Plan, position: int, offset: int = 0) -> str:
 
 def _slot(plan: Plan, pitch: int) -> str:
     return f" + {WEIGHTS}_slot * {pitch}" if plan.weights > 1 else ""
-
-
-def declare_words(printer: ConsumerPrinter, position: int) -> str:
-    """Registers of an operand along the rows: of a block's steps, or of those that stay."""
-    plan, name = printer.plan, printer.w.name("words")
-    held = any(product.a == position for product in plan.roles.inner)
-    steps = plan.kept if held else plan.steps
-    printer.w.line(f"u32 {name}[{plan.row_blocks}][{steps}][4];")
-    return name
 
 
 def store_words(printer: ConsumerPrinter, root: int) -> None:
@@ -55,43 +41,6 @@ def store_words(printer: ConsumerPrinter, root: int) -> None:
         where = tile.offset(variable(line, tile.lines), variable(column, tile.points))
         word = scalars.pack_word(values, dtype)
         w.line(f"tw_store_shared_4({words_address(plan, root)} + ({where}), {word});")
-
-
-def hold(printer: ConsumerPrinter, part: Part) -> None:
-    """The first steps of what a tile holds, by ldmatrix, as instructions take them in registers."""
-    lowering, plan, w = printer.lowering, printer.plan, printer.w
-    product = next(one for one in plan.roles.inner if one.a == part.node)
-    tile, words, depth = plan.operand(product, "a"), printer.words[part.node], plan.step_of(product)
-    assert tile is not None
-    row, point = matrix_row(plan.held_values, tile.size * 8, 4, not tile.sums_inside)
-    line, inner = (row, point) if tile.sums_inside else (point, row)
-    ring, start = plan.ring_of(tile), w.name("held_lane")
-    w.line(f"const u32 {start} = {tile.offset(line, inner)};")
-    slot, order = lowering.slot(ring, tile, lowering.present(ring)), summed_in_block(plan, product)
-    transposed = "" if tile.sums_inside else "_trans"
-    for block, step in indices(range(plan.row_blocks), range(plan.kept)):
-        line_at, byte = tile.step_place(step, depth, order)
-        rows = block * ROWS
-        there = (line_at + rows, byte) if tile.sums_inside else (line_at, byte + rows * tile.size)
-        exchanged, added = tile.memory.moved(constant(there[0]), constant(there[1]))
-        at = start if exchanged == ZERO else f"({start} ^ ({exchanged}))"
-        at += f" + {summand(added)}" if added != ZERO else ""
-        into = ", ".join(f"{words}[{block}][{step}][{n}]" for n in range(4))
-        w.line(f"tw_ldmatrix_x4{transposed}({slot} + {at}, {into});")
-
-
-def take(printer: ConsumerPrinter, part: Part) -> None:
-    """What products came to, in registers of its own. A product with 1 is not taken for a copy,
-    which ptxas (13.0) leaves out, so that it has products wait for each other."""
-    e, scores = printer.e, printer.plan.roles.scores
-    shown = part.node if scores is None else scores
-    given = e.values[shown]
-    one = printer.w.name("one")
-    printer.w.line(f"const f32 {one} = __uint_as_float(tw_kept({0x3F800000:#x}u));")
-    copy = e.new(f"taken_{shown}", printer.nodes[shown].axes, printer.nodes[shown].dtype)
-    with e.each(copy.digits) as point:
-        printer.w.line(f"{e.element(copy, point)} = {e.element(given, point)} * {one};")
-    e.values[shown] = copy
 
 
 def leave(printer: ConsumerPrinter, position: int, number: int) -> None:

@@ -34,7 +34,6 @@ from ir.targets.cuda.lower.tensor_evaluate import TensorEvaluator
 from ir.targets.cuda.lower.tensor_former import FormerPrinter
 from ir.targets.cuda.lower.tensor_producer import ProducerPrinter
 from ir.targets.cuda.lower.tensor_weigher import WeigherPrinter
-from ir.targets.cuda.plans.arriving import arriving
 from ir.targets.cuda.plans.tensor_plan import GROUP, Plan, Ring
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.bounds import blocks_along, gap_bounds, loop_bounds
@@ -178,8 +177,6 @@ class TensorLowering:
         told = self.ends if plan.copied(ring) else int(ring.name == WEIGHTS)
         yield self.full(ring, "slot"), warps + told
         yield self.empty(ring, "slot"), readers
-        for part in range(1, arriving(plan, ring).parts):
-            yield self.full(ring, "slot", part), self.ends
         if warps:
             yield self.source_full(ring, "slot"), 1
             yield self.source_empty(ring, "slot"), warps
@@ -206,12 +203,11 @@ class TensorLowering:
         for other in self.plan.every_ring:
             if other.name == ring.name:
                 break
-            at += self.plan.barrier_bytes(other)
+            at += 16 * other.stages
         return at
 
-    def full(self, ring: Ring, stage: str, part: int = 0) -> str:
-        at = self._ring_start(ring) + 8 * ring.stages * (part + (part > 0))
-        return f"smem + {at} + 8 * {stage}"
+    def full(self, ring: Ring, stage: str) -> str:
+        return f"smem + {self._ring_start(ring)} + 8 * {stage}"
 
     def empty(self, ring: Ring, stage: str) -> str:
         return f"smem + {self._ring_start(ring) + 8 * ring.stages} + 8 * {stage}"

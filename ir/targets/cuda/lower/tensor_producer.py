@@ -21,7 +21,6 @@ from ir.targets.cuda.build.tensor_kernel import L2
 from ir.targets.cuda.grid.multicast import peer_mask, peer_rank
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.lower.tensor_ahead import ask_ahead
-from ir.targets.cuda.plans.arriving import arriving
 from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS, Ring
 from ir.targets.cuda.plans.tensor_rings import HELD
 from ir.targets.cuda.text.lookups import declare_lookups, looks_along
@@ -99,9 +98,8 @@ class ProducerPrinter(Printer):
                 w.line(f"tw_barrier_wait{cluster}({barrier}, {phase} ^ 1);")
         elif one.kind == EXPECT:
             if copied:
-                for part, total in enumerate(self._expected(ring)):
-                    full = self.lowering.full(ring, stage, part)
-                    w.line(f"tw_barrier_expect({full}, {total});")
+                total = sum(operand.bytes for operand in copied)
+                w.line(f"tw_barrier_expect({self.lowering.full(ring, stage)}, {total});")
             if formed:
                 total = sum(self.plan.source_of(*one).bytes for one in formed)
                 w.line(f"tw_barrier_expect({self.lowering.source_full(ring, stage)}, {total});")
@@ -109,18 +107,6 @@ class ProducerPrinter(Printer):
             self.lowering.advance_ring(w, ring)
         else:
             self.lacks(one)
-
-    def _expected(self, ring: Ring) -> list[int]:
-        """Bytes of each part of a slot."""
-        copied, how = self.plan.copied(ring), arriving(self.plan, ring)
-        if how.parts == 1:
-            return [sum(operand.bytes for operand in copied)]
-        found = [0] * how.parts
-        for operand in copied:
-            count = operand.panels * operand.times
-            for box in range(count):
-                found[how.of_box(operand, box)] += operand.bytes // count
-        return found
 
     def do(self, one: Do) -> None:
         """Start the copies of an operation."""
@@ -158,14 +144,12 @@ class ProducerPrinter(Printer):
         place = ""
         if peers > 1:
             place = f" + {peer_rank(plan, operand)} * {operand.panel_bytes // peers}"
-        how = arriving(plan, ring)
-        for box, (name, at, where) in enumerate(self.lowering.boxes(operand, origins)):
-            full = self.lowering.full(ring, stage, how.of_box(operand, box))
+        for name, at, where in self.lowering.boxes(operand, origins):
             address = f"{self.lowering.slot(ring, operand, stage)}{place}"
             if at:
                 address += f" + {at}"
             form, words = self._form(operand, peers)
-            arguments = [address, f"&{name}", full, *words, *where]
+            arguments = [address, f"&{name}", self.lowering.full(ring, stage), *words, *where]
             self.w.line(f"tw_tma_load_{len(where)}d{form}({', '.join(arguments)});")
 
     def _form(self, operand: OperandTile, peers: int) -> tuple[str, list[str]]:

@@ -100,8 +100,7 @@ class ConsumerSync:
             self.w.line(f"tw_barrier_wait({empty}, {phase} ^ 1);")
         else:
             stage = slot if ring.name == HELD else f"{ring.name}_slot"
-            full = self.lowering.full(ring, stage, one.number)
-            self.w.line(f"tw_barrier_wait({full}, {phase});")
+            self.w.line(f"tw_barrier_wait({self.lowering.full(ring, stage)}, {phase});")
 
     def _slot(self, ring: Ring, back: int) -> str:
         """The slot that was used so many slots ago."""

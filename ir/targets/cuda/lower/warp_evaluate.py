@@ -21,8 +21,7 @@ from ir.targets.cuda.layouts.mma_synthesised import COLUMNS as ACROSS
 from ir.targets.cuda.layouts.mma_synthesised import ROWS as DOWN
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.layouts.stored import StoredTile
-from ir.targets.cuda.lower.tensor_evaluate import TensorEvaluator
-from ir.targets.cuda.plans.summed import summed_in_block
+from ir.targets.cuda.lower.tensor_evaluate import TensorEvaluator, summed_in_block
 from ir.targets.cuda.plans.tensor_plan import ROWS
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.registers import Fragment
@@ -110,7 +109,7 @@ class WarpEvaluator(TensorEvaluator):
 
     def multiply(
         self, product: Product, fragment: Fragment, keep: str, words: str | None = None,
-        only: int | None = None, part: int | None = None,
+        only: int | None = None,
     ) -> None:  # fmt: skip
         """All products of one block: accumulators += a * b, or = if not `keep`."""
         plan = self.plan

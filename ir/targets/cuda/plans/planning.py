@@ -9,7 +9,7 @@ from ir.kernel.modulo import STRAIGHT
 from ir.kernel.turns import FREE
 from ir.program import Program
 from ir.schedule import Value
-from ir.targets.cuda.bodies.apart import ISSUED, KEPT, WEIGHTS
+from ir.targets.cuda.bodies.apart import WEIGHTS
 from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import (
     AHEAD,
@@ -28,7 +28,6 @@ from ir.targets.cuda.grid import batching, drawing, stream_k
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.overlap import PREFETCH, starts_early
 from ir.targets.cuda.layouts.operands import LINE
-from ir.targets.cuda.plans.arriving import ARRIVALS
 from ir.targets.cuda.plans.tensor_plan import RESIDENT, Plan
 from ir.targets.cuda.plans.tensor_rings import extra_names
 from ir.targets.cuda.space.splits import merge_of, parts_of
@@ -102,6 +101,4 @@ def make_plan(
         int(values.get(f"{FORMERS}{mark}", 0)), values.get(f"{LOADS}{mark}") == AHEAD,
         values.get(f"{drawing.NAME}{mark}") == drawing.DYNAMIC,
         int(values.get(f"{late.NAME}{mark}", 0)), int(values.get(f"{WEIGHTS}{mark}", 0)),
-        bool(values.get(f"{ISSUED}{mark}", False)),
-        int(values.get(f"{KEPT}{mark}", 0)), int(values.get(f"{ARRIVALS}{mark}", 1)),
     )  # fmt: skip

@@ -46,7 +46,7 @@ class SharedMemory:
         found["store"] = at
         at += self.store_bytes
         found["barriers"] = at
-        at += sum(self.plan.barrier_bytes(ring) for ring in self.plan.every_ring)
+        at += 16 * sum(ring.stages for ring in self.plan.every_ring)
         found["sources"] = at
         at += 16 * sum(ring.stages for ring in self.plan.rings if self.plan.formed_in(ring))
         if self.plan.dynamic:

@@ -113,9 +113,6 @@ class Plan(Shares):
     dynamic: bool = False  # whether blocks draw their tiles
     ahead: int = 0  # columns whose operands an epilogue asks for early
     weights: int = 0  # slots in which a group of its own leaves what others multiply by
-    issued_ahead: bool = False  # whether inner products run a block ahead of what is made of them
-    kept: int = 0  # steps whose rows of the first inner product stay in registers
-    arrivals: int = 1  # parts in which slots of what inner products read are filled
     unit = "wgmma"  # what multiplies, beside the threads that say so
     copies = "tma"  # what brings operands
 
@@ -182,13 +179,6 @@ class Plan(Shares):
         """Where an operand of one instruction lies in registers, over its rows and the sum."""
         fragment = self.layouts.fragments[f"{OPERAND}{self.roles.outer[0].a}"]
         return fragment.within(0, ROWS).within(1, self.step)
-
-    @property
-    def held_values(self) -> ThreadValues:
-        """The same of an operand that a tile holds, of the steps that stay in registers."""
-        product = self.roles.inner[0]
-        fragment = self.layouts.fragments[f"{OPERAND}{product.a}"]
-        return fragment.within(0, ROWS).within(1, self.step_of(product))
 
     @property
     def sums(self) -> ThreadValues:
@@ -352,10 +342,6 @@ class Plan(Shares):
         """Those, and the one that weights are left in."""
         left = (Ring(WEIGHTS, (), self.weights),) if self.apart else ()
         return (*self.rings, *left)
-
-    def barrier_bytes(self, ring: Ring) -> int:
-        """What says that slots are full, part by part, and that they are empty."""
-        return 8 * ring.stages * (1 + (self.arrivals if ring.name == "inner" else 1))
 
     def readers(self, ring: Ring) -> int:
         """Warp groups that free a slot of a ring."""

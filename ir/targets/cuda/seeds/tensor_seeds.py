@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ir.kernel.turns import FREE, ISSUED
 from ir.schedule import Value
 from ir.stages import is_reduction, reduced_axes
-from ir.targets.cuda.bodies.apart import KEEPS, KEPT, WEIGHTS
+from ir.targets.cuda.bodies.apart import WEIGHTS
 from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
@@ -136,7 +136,7 @@ class Seeds:
             shapes = tuple(dict.fromkeys(((ROWS, 1, 128), (ROWS, 1, 64), *shapes)))
         rows = [self._chained(*shape) for shape in shapes]
         if volume(self.kernel.program, self.kernel.roles.columns) > WIDEST:
-            rows = [*self._of_columns(ROWS), *rows]
+            rows = [*self._of_columns(), *rows]
         rows = [values | order for values in rows for order in self._orders()]
         rows = [values | turns for values in rows for turns in self._turns(values)]
         rows = [values | self._dealt() for values in (*rows, *self._apart())]
@@ -145,23 +145,20 @@ class Seeds:
         rows += [values | more for values in rows[:2] for more in self._rings()]
         return rows
 
-    def _of_columns(self, rows: int) -> list[dict[str, Value]]:
+    def _of_columns(self) -> list[dict[str, Value]]:
         """Two groups that share a tile's columns."""
         names = ("partition", "epilogue", "epilogue_slots")
         chosen: tuple[Value, ...] = ("columns", "direct", 1)
         split = dict(zip(map(self.kernel.name, names), chosen, strict=True))
-        return [self._chained(rows, 2, block) | split for block in (64, 32)]
+        return [self._chained(ROWS, 2, block) | split for block in (64, 32)]
 
     def _apart(self) -> list[dict[str, Value]]:
-        """The same with a group that makes what these multiply by, in one slot and in two, and has
-        as much of what a tile holds in registers as may be, or nothing."""
-        names = tuple(map(self.kernel.name, (WEIGHTS, KEPT, "registers")))
+        """The same with a group that makes what these multiply by, in one slot and in two."""
+        name, registers = self.kernel.name(WEIGHTS), self.kernel.name("registers")
         if not self.kernel.may_weigh:
             return []
-        wide = volume(self.kernel.program, self.kernel.roles.columns) > WIDEST
-        shared = self._of_columns(ROWS if wide else 2 * ROWS)
-        ways = [(slots, kept, APART) for slots in (1, 2) for kept in reversed(KEEPS)]
-        return [one | dict(zip(names, way, strict=True)) for one in shared for way in ways]
+        shared = self._of_columns()
+        return [{**one, name: slots, registers: APART} for one in shared for slots in (1, 2)]
 
     def _shared_processors(self, rows: list[dict[str, Value]]) -> list[dict[str, Value]]:
         """Blocks of one group of consumers, several to a processor: short tiles wait at both ends
