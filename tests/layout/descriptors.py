@@ -20,7 +20,6 @@ from ir.layout.instructions.descriptor import (
     TYPE_FIELD,
     Descriptor,
     check_mode,
-    pattern_bytes,
 )
 from ir.layout.layout import Layout
 from ir.layout.swizzle import Swizzle
@@ -31,7 +30,7 @@ MODE_OF_FIELD = {field: mode for mode, field in TYPE_FIELD.items()}
 GROUP = 8
 """Rows of a core matrix (and k of one, when the other axis is contiguous)."""
 INSTRUCTION_K_BYTES = 32
-USED_BITS = 0x3FFF | 0x3FFF << 16 | 0x3FFF << 32 | 0x7 << 49 | 0x3 << 62
+USED_BITS = 0x3FFF | 0x3FFF << 16 | 0x3FFF << 32 | 0x3 << 62
 
 
 def element_swizzle(mode: str, dtype: str) -> Swizzle:
@@ -39,16 +38,10 @@ def element_swizzle(mode: str, dtype: str) -> Swizzle:
     return Swizzle(SWIZZLE_BITS[check_mode(mode)], 8 - bits(dtype).bit_length(), 3)
 
 
-def swizzle_addresses(
-    addresses: NDArray[np.int64], mode: str, base_offset: int = 0
-) -> NDArray[np.int64]:
-    """Byte addresses after the mode's XOR of bits 4.. with bits 7..
-
-    `base_offset` is the 128-byte line (mod 8) on which the pattern starts.
-    """
+def swizzle_addresses(addresses: NDArray[np.int64], mode: str) -> NDArray[np.int64]:
+    """Byte addresses after the mode's XOR of bits 4.. with bits 7.."""
     mask = (1 << SWIZZLE_BITS[check_mode(mode)]) - 1
-    phase = ((addresses >> 7) - base_offset) & mask
-    turned: NDArray[np.int64] = addresses ^ (phase << 4)
+    turned: NDArray[np.int64] = addresses ^ ((addresses >> 7 & mask) << 4)
     return turned
 
 
@@ -63,7 +56,6 @@ def decode(word: int) -> Descriptor:
         leading=(word >> 16 & 0x3FFF) << 4,
         stride=(word >> 32 & 0x3FFF) << 4,
         mode=MODE_OF_FIELD[word >> 62],
-        base_offset=word >> 49 & 7,
     )
 
 
@@ -96,7 +88,7 @@ def operand_addresses(
         in_row = row * width
         offsets = in_row % span + in_row // span * across
         offsets = offsets + depth % GROUP * span + depth // GROUP * along
-    return swizzle_addresses(descriptor.start + offsets, descriptor.mode, descriptor.base_offset)
+    return swizzle_addresses(descriptor.start + offsets, descriptor.mode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +116,7 @@ class CanonicalForm:
 
     @property
     def alignment(self) -> int:
-        return pattern_bytes(self.mode)
+        return GROUP * SPAN[self.mode]
 
     def start(self, row: int = 0, k: int = 0) -> int:
         """Byte offset of an instruction's operand that begins at (row, k).

@@ -219,7 +219,7 @@ def encode_map(tensor: TensorMap, address: int) -> NDArray[np.uint8] | int:
         (ctypes.c_uint64 * rank)(*tensor.extents),
         (ctypes.c_uint64 * max(1, rank - 1))(*tensor.strides),
         (ctypes.c_uint32 * rank)(*tensor.box),
-        (ctypes.c_uint32 * rank)(*tensor.steps),
+        (ctypes.c_uint32 * rank)(*(1,) * rank),
         ctypes.c_int(0),
         ctypes.c_int(DRIVER_SWIZZLE[tensor.mode]),
         ctypes.c_int(0),

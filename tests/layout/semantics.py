@@ -188,7 +188,7 @@ def tma_load(
 
     What lies outside the tensor becomes zero. Returns the bytes that the barrier counts.
     """
-    check_map(tensor, base, at)
+    check_map(tensor, base)
     sources, inside = _box_addresses(tensor, base, coordinates)
     octets = _load(global_memory, np.where(inside, sources, base), bits(tensor.dtype) // 8)
     octets[~inside] = 0
@@ -207,7 +207,7 @@ def tma_store(
     add: bool = False,
 ) -> None:
     """Copy (or add) the box at shared byte `at` to `coordinates`; what lies outside is dropped."""
-    check_map(tensor, base, at)
+    check_map(tensor, base)
     if add and tensor.dtype not in REDUCIBLE:
         raise LayoutError(
             "illegal-dtype", f"adding {tensor.dtype}: legal are {', '.join(REDUCIBLE)}"
@@ -246,9 +246,9 @@ def _box_addresses(
     address = np.full((), base, dtype=np.int64)
     inside = np.ones((), dtype=np.bool_)
     strides = (bits(tensor.dtype) // 8, *tensor.strides)
-    axes = zip(coordinates, tensor.copied, tensor.steps, tensor.extents, strides, strict=True)
-    for first, count, step, extent, stride in axes:
-        position = first + step * np.arange(count, dtype=np.int64)
+    axes = zip(coordinates, tensor.box, tensor.extents, strides, strict=True)
+    for first, count, extent, stride in axes:
+        position = first + np.arange(count, dtype=np.int64)
         address = address[..., None] + position * stride
         inside = inside[..., None] & (position >= 0) & (position < extent)
     return address.T.reshape(-1), inside.T.reshape(-1)

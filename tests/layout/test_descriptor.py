@@ -16,7 +16,6 @@ from ir.layout.instructions import tma
 from ir.layout.instructions.descriptor import (
     MODES,
     Descriptor,
-    pattern_bytes,
 )
 from ir.layout.instructions.rows import MatrixRow
 from ir.layout.widths import bits
@@ -221,11 +220,9 @@ def test_mixed_types_are_read_as_they_are() -> None:
     leading=st.integers(0, 0x3FFF),
     stride=st.integers(0, 0x3FFF),
     mode=st.sampled_from(MODES),
-    base=st.integers(0, 7),
 )
-def test_encoding_round_trips(start: int, leading: int, stride: int, mode: str, base: int) -> None:
-    offset = 0 if mode == "none" else base
-    descriptor = Descriptor(16 * start, 16 * leading, 16 * stride, mode, offset)
+def test_encoding_round_trips(start: int, leading: int, stride: int, mode: str) -> None:
+    descriptor = Descriptor(16 * start, 16 * leading, 16 * stride, mode)
     word = descriptor.encode()
     assert 0 <= word < 1 << 64
     assert decode(word) == descriptor
@@ -246,8 +243,6 @@ def test_any_word_decodes_or_is_refused(word: int) -> None:
         ((0, 24, 16, "none"), "leading of 24 bytes"),
         ((0, 16, 1 << 18, "128B"), "stride of 262144 bytes: its field ends at 262144"),
         ((-16, 16, 16, "128B"), "start of -16 bytes"),
-        ((0, 16, 16, "none", 1), "base offset 1: mode none allows 0 to 0"),
-        ((0, 16, 16, "64B", 8), "base offset 8: mode 64B allows 0 to 7"),
         ((0, 16, 16, "256B"), "'256B': known are none, 32B, 64B, 128B"),
     ],
 )
@@ -321,22 +316,13 @@ def test_byte_and_element_swizzles_agree_and_repeat(mode: str) -> None:
     for address in range(0, 4096, 16):
         line, chunk = divmod(address, span)
         assert swizzled[address] == line * span + 16 * (chunk // 16 ^ turn(mode, line))
-    repeat = pattern_bytes(mode)
+    repeat = 8 * span
     assert np.array_equal(swizzled[repeat : 2 * repeat], swizzled[:repeat] + repeat)
     for dtype in ("tf32", "f16", "e4m3"):
         width = bits(dtype) // 8
         swizzle = element_swizzle(mode, dtype)
         inside = [swizzle(int(offset)) * width for offset in range(4096 // width)]
         assert inside == swizzled[::width].tolist()
-
-
-def test_base_offset_moves_the_start_of_the_pattern() -> None:
-    """A tile on line 3 of the pattern, told so, is read as one on line 0."""
-    aligned = operand_addresses(Descriptor(0, 16, 1024, "128B"), "k", 8, 64, "f16")
-    moved = operand_addresses(Descriptor(384, 16, 1024, "128B", 3), "k", 8, 64, "f16")
-    assert np.array_equal(moved - 384, aligned)
-    untold = operand_addresses(Descriptor(384, 16, 1024, "128B"), "k", 8, 64, "f16")
-    assert not np.array_equal(untold - 384, aligned)
 
 
 def test_a_descriptor_for_a_register_operand_is_refused() -> None:

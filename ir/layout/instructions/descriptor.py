@@ -28,14 +28,9 @@ def check_mode(mode: str) -> str:
     return mode
 
 
-def pattern_bytes(mode: str) -> int:
-    """Bytes after which a mode's swizzle repeats, to which tiles are best aligned."""
-    return GROUP * SPAN[check_mode(mode)]
-
-
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """The fields of a shared-memory matrix descriptor, all in bytes but the last two.
+    """The fields of a shared-memory matrix descriptor, all in bytes but the last.
 
     `start`, `leading`, `stride`: multiples of 16 below 262,144. `leading` steps between the two
     16-byte k chunks ("none", K-major), along k ("none", MN-major) or along MN (swizzled,
@@ -47,7 +42,6 @@ class Descriptor:
     leading: int
     stride: int
     mode: str
-    base_offset: int = 0
 
     def __post_init__(self) -> None:
         check_mode(self.mode)
@@ -61,12 +55,6 @@ class Descriptor:
                 raise LayoutError(
                     "descriptor-field", f"{name} of {value} bytes: its field ends at {FIELD_LIMIT}"
                 )
-        limit = 0 if self.mode == "none" else 7
-        if not 0 <= self.base_offset <= limit:
-            raise LayoutError(
-                "descriptor-field",
-                f"base offset {self.base_offset}: mode {self.mode} allows 0 to {limit}",
-            )
 
     def encode(self) -> int:
         """The 64-bit word."""
@@ -74,6 +62,5 @@ class Descriptor:
             self.start >> 4
             | self.leading >> 4 << 16
             | self.stride >> 4 << 32
-            | self.base_offset << 49
             | TYPE_FIELD[self.mode] << 62
         )

@@ -10,11 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ir.layout.errors import LayoutError
-from ir.layout.instructions.descriptor import (
-    SPAN,
-    check_mode,
-    pattern_bytes,
-)
+from ir.layout.instructions.descriptor import SPAN, check_mode
 from ir.layout.instructions.rows import Cost, TmaRow
 from ir.layout.widths import bits
 
@@ -22,9 +18,7 @@ MAX_RANK = 5
 MAX_BOX = 256
 MAX_EXTENT = 1 << 32
 MAX_STRIDE = 1 << 40
-MAX_ELEMENT_STRIDE = 8
 GRANULE = 16
-SHARED_ALIGNMENT = 128
 DTYPES = ("u8", "i8", "e4m3", "e5m2", "i32", "i64", "f16", "bf16", "f32", "tf32", "f64")
 
 ROWS: tuple[TmaRow, ...] = (
@@ -36,9 +30,8 @@ ROWS: tuple[TmaRow, ...] = (
 @dataclass(frozen=True, slots=True)
 class TensorMap:
     """A tiled tensor map. `strides`: bytes between neighbours along axes 1, 2, ...; the innermost
-    axis is contiguous. `box`: extents in the tensor's elements; `element_strides`: step of each
-    axis, every one if empty (1 on the innermost, where the hardware knows no other). Nothing is
-    checked before `refusals` are asked for.
+    axis is contiguous. `box`: extents in elements, every one of which is copied. Nothing is checked
+    before `refusals` are asked for.
     """
 
     dtype: str
@@ -46,21 +39,11 @@ class TensorMap:
     strides: tuple[int, ...]
     box: tuple[int, ...]
     mode: str = "none"
-    element_strides: tuple[int, ...] = ()
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        return self.element_strides or (1,) * len(self.extents)
-
-    @property
-    def copied(self) -> tuple[int, ...]:
-        """Elements that land in shared memory along each axis."""
-        return tuple(-(-box // step) for box, step in zip(self.box, self.steps, strict=True))
 
 
-def refusals(tensor: TensorMap, base: int = 0, shared: int = 0) -> tuple[LayoutError, ...]:
-    """Everything that forbids this map at global byte `base` with boxes at shared byte `shared`."""
-    return tuple(_structure(tensor)) or tuple(_limits(tensor, base, shared))
+def refusals(tensor: TensorMap, base: int = 0) -> tuple[LayoutError, ...]:
+    """Everything that forbids this map at global byte `base`."""
+    return tuple(_structure(tensor)) or tuple(_limits(tensor, base))
 
 
 def _structure(tensor: TensorMap) -> Iterator[LayoutError]:
@@ -75,21 +58,14 @@ def _structure(tensor: TensorMap) -> Iterator[LayoutError]:
     for name, axes, due in (
         ("strides", len(tensor.strides), rank - 1),
         ("box", len(tensor.box), rank),
-        ("element strides", len(tensor.steps), rank),
     ):
         if axes != due:
             yield LayoutError("tma-rank", f"{name} has {axes} entries, rank {rank} needs {due}")
 
 
-def _limits(tensor: TensorMap, base: int, shared: int) -> Iterator[LayoutError]:
+def _limits(tensor: TensorMap, base: int) -> Iterator[LayoutError]:
     yield from _ranges("tma-extent", "extent", tensor.extents, 1, MAX_EXTENT)
     yield from _ranges("tma-box", "box extent", tensor.box, 1, MAX_BOX)
-    yield from _ranges("tma-element-stride", "element stride", tensor.steps, 1, MAX_ELEMENT_STRIDE)
-    if tensor.steps[0] != 1:
-        yield LayoutError(
-            "tma-element-stride",
-            f"axis 0: element stride {tensor.steps[0]}, legal is 1: the innermost axis is whole",
-        )
     yield from _ranges("tma-stride", "stride in bytes", tensor.strides, 0, MAX_STRIDE - 1)
     for axis, stride in enumerate(tensor.strides, start=1):
         if stride % GRANULE:
@@ -99,9 +75,6 @@ def _limits(tensor: TensorMap, base: int, shared: int) -> Iterator[LayoutError]:
     yield from _inner(tensor)
     if base % GRANULE:
         yield LayoutError("tma-alignment", f"global address {base}, no multiple of {GRANULE}")
-    due = max(SHARED_ALIGNMENT, pattern_bytes(tensor.mode) if tensor.mode != "none" else 0)
-    if shared % due:
-        yield LayoutError("tma-alignment", f"shared address {shared}, no multiple of {due}")
 
 
 def _ranges(
@@ -113,7 +86,7 @@ def _ranges(
 
 
 def _inner(tensor: TensorMap) -> Iterator[LayoutError]:
-    inner = tensor.copied[0] * bits(tensor.dtype) // 8
+    inner = tensor.box[0] * bits(tensor.dtype) // 8
     span = SPAN[tensor.mode]
     if inner % GRANULE:
         yield LayoutError("tma-box", f"inner box extent of {inner} bytes, no multiple of {GRANULE}")
