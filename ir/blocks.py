@@ -304,7 +304,7 @@ class _Translation:
         tile = self.tiles[target]
         if set(self.tiles[name].names) != set(tile.names):
             wider = self._add(f"v{position}_b", self.tiles[name].dtype, tile.axes, "register")
-            self._op("broadcast", (name,), wider)
+            self._op("map", (name,), wider, expression=name)
             name = wider
         if self.tiles[name].dtype != spec.dtype:
             narrow = self._add(f"v{position}_c", spec.dtype, self.tiles[name].axes, "register")

@@ -20,7 +20,7 @@ CODES = {
     "op-scope": "an elementwise op on tiles outside registers",
     "copy-axes": "a copy between tiles of different axes",
     "copy-dtype": "a copy between different types",
-    "copy-scopes": "a copy between two scopes that nothing connects",
+    "copy-scopes": "a copy within one scope",
     "gemm-axes": "axes of a gemm that are not m k, n k, m n",
     "gemm-scope": "an operand in global memory, or an accumulator outside registers",
     "map-expression": "a map without expression",

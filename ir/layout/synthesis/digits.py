@@ -56,11 +56,6 @@ class Space:
             for name, extent in tile.axes:
                 if name not in self.of:
                     self.of[name] = self._add(name, extent, shared)
-                elif self.extent(name) != extent:
-                    raise LayoutError(
-                        "axis-extent",
-                        f"{tile.name}: axis {name} is {extent}, elsewhere {self.extent(name)}",
-                    )
 
     def _add(self, name: str, extent: int, shared: tuple[int, ...]) -> tuple[int, ...]:
         first, step = len(self.axis), 1
@@ -70,9 +65,6 @@ class Space:
             self.radix.append(radix)
             step *= radix
         return tuple(range(first, len(self.axis)))
-
-    def extent(self, axis: str) -> int:
-        return prod(self.radix[digit] for digit in self.of[axis])
 
     def size(self, digits: Iterable[int]) -> int:
         return prod(self.radix[digit] for digit in digits)

@@ -218,8 +218,8 @@ def total(phases: Sequence[Phase], swizzle: Swizzle) -> float:
 def best_swizzle(
     phases: Sequence[Phase], allowed: Sequence[Swizzle] | None
 ) -> tuple[Swizzle, float]:
-    """The swizzle with the fewest rounds; of equals the first. `allowed`: the machine's own modes,
-    None for any XOR that keeps the widest access whole.
+    """The swizzle with the fewest rounds, none if no other has fewer. `allowed`: those that the
+    machine has, None for any XOR that keeps the widest access whole.
 
     Any other than none is only worth while if a phase reaches more lines than banks hold: then the
     bits that tell its lines apart (its lane offsets from 128 up) are those that must be XORed into
@@ -227,8 +227,6 @@ def best_swizzle(
     """
     floor = sum(phase.times for phase in phases)
     best, least = NO_SWIZZLE, total(phases, NO_SWIZZLE)
-    if allowed is not None and NO_SWIZZLE not in allowed:
-        best, least = allowed[0], total(phases, allowed[0])
     for swizzle in allowed if allowed is not None else _constructed(phases):
         if least <= floor:
             break

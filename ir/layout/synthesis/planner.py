@@ -360,22 +360,12 @@ class Planner:
 
     def _copy(self, position: int, op: TileOp) -> None:
         source, target = self.tiles[op.inputs[0]], self.tiles[op.outputs[0]]
-        scopes = (source.scope, target.scope)
-        if scopes == ("register", "register"):
-            self._rearrange(position, source, target)
-        elif "shared" not in scopes:
-            self._direct(position, op, source, target)
-        else:
+        if "shared" in (source.scope, target.scope):
             self._with_shared(position, op, source, target)
+        else:
+            self._direct(position, op, source, target)
         if target.scope == "register":
             self._written(target.name)
-
-    def _rearrange(self, position: int, source: Tile, target: Tile) -> None:
-        """A copy between register tiles: a map, after a conversion where owners differ."""
-        here, there = self.live[source.name][0], (target.name, self.spreads[target.name])
-        if not here[1].same_owners(there[1]):
-            here = self._obtain(position, source, there[1], f"copy at op {position} asks for it")
-        self._add(MapDraft(position, (here,), there, 0.0), 0.0, 1)
 
     def _direct(self, position: int, op: TileOp, source: Tile, target: Tile) -> None:
         load = source.scope == "global"
@@ -401,12 +391,6 @@ class Planner:
         )
 
     def _with_shared(self, position: int, op: TileOp, source: Tile, target: Tile) -> None:
-        if source.scope == target.scope:
-            raise LayoutError(
-                "copy-scopes",
-                f"{self.program.name}: op {position}: {source.name} and {target.name} are both "
-                f"{source.scope}; copy through a register tile",
-            )
         shared, other = (source, target) if source.scope == "shared" else (target, source)
         uses = self.draft.uses[shared.name]
         pinned = self.pins.get(position, "")

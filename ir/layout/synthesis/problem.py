@@ -14,7 +14,7 @@ from ir.layout.errors import LayoutError
 from ir.layout.widths import bits
 
 SCOPES = ("global", "shared", "register")
-KINDS = ("copy", "gemm", "map", "cast", "reduce", "broadcast", "fill")
+KINDS = ("copy", "gemm", "map", "cast", "reduce", "fill")
 REDUCTIONS = ("sum", "max", "min", "prod")
 SHARED_BYTES = 232_448
 REGISTERS = 255
@@ -76,8 +76,8 @@ class TileOp:
     """One op on whole tiles. Attributes by kind (every kind may have `trips`, an int: how often
     the op runs per block, for the cost alone; default 1):
 
-    copy: 1 -> 1, same axes in any order, same dtype and extents. Scopes global/shared/register,
-      not global to global. `source` and `target` tile are matched by axis name.
+    copy: 1 -> 1, same axes in any order, same dtype and extents, from one scope to another. The two
+      tiles are matched by axis name.
     gemm: (a, b) -> c, `m`, `n`, `k` = axis names; a has axes {m, k}, b {n, k}, c {m, n}, each in
       any order. c += a b^T: c is read and written (put a fill before it for a product from zero). a
       and b are in registers or shared, c in registers.
@@ -88,7 +88,6 @@ class TileOp:
     cast: 1 -> 1 register tiles, same axes in any order, other dtype (round as widths.encode).
     reduce: 1 -> 1 register tiles, `axis` = the axis combined, `fn` = sum | max | min | prod; the
       output has the other axes of the input.
-    broadcast: 1 -> 1 register tiles, the output has all axes of the input and more.
     fill: 0 -> 1 register tile, `value` = number.
     """
 
@@ -152,6 +151,7 @@ class TileProgram:
             raise LayoutError("duplicate-tile", f"{self.name}: two tiles are named {repeated[0]!r}")
         for tile in self.tiles:
             _check_tile(tile)
+        _check_extents(self)
         for position, op in enumerate(self.ops):
             _check_op(self, position, op)
         _check_order(self)
@@ -176,6 +176,17 @@ def _check_threads(program: TileProgram) -> None:
         raise LayoutError(
             "thread-count", f"{program.name}: {program.threads} threads, a block has {MAX_THREADS}"
         )
+
+
+def _check_extents(program: TileProgram) -> None:
+    """An axis has one extent, whichever tile it is of."""
+    extents: dict[str, int] = {}
+    for tile in program.tiles:
+        for axis, extent in tile.axes:
+            known = extents.setdefault(axis, extent)
+            if known != extent:
+                text = f"{program.name}: axis {axis} is {known}, and {extent} of {tile.name}"
+                raise LayoutError("axis-extent", text)
 
 
 def _check_bounds(program: TileProgram) -> None:
@@ -233,13 +244,6 @@ def _check_op(program: TileProgram, position: int, op: TileOp) -> None:
         )
     inputs = [program.tile(name) for name in op.inputs]
     output = program.tile(op.outputs[0])
-    extents: dict[str, int] = {}
-    for tile in (*inputs, output):
-        for axis, extent in tile.axes:
-            if extents.setdefault(axis, extent) != extent:
-                raise LayoutError(
-                    "axis-extent", f"{where}: axis {axis} is {extents[axis]} and {extent}"
-                )
     _RULES[op.kind](where, op, inputs, output)
 
 
@@ -252,8 +256,9 @@ def _copy_rule(where: str, op: TileOp, inputs: list[Tile], output: Tile) -> None
             f"{where}: {source.name} is {source.dtype} ({source.bits} bits), "
             f"{output.name} is {output.dtype} ({output.bits} bits); a copy converts nothing",
         )
-    if source.scope == output.scope == "global":
-        raise LayoutError("copy-scopes", f"{where}: {source.name} and {output.name} are global")
+    if source.scope == output.scope:
+        both = f"{source.name} and {output.name} are both {source.scope}"
+        raise LayoutError("copy-scopes", f"{where}: {both}; a copy goes from one scope to another")
 
 
 def _gemm_rule(where: str, op: TileOp, inputs: list[Tile], output: Tile) -> None:
@@ -304,14 +309,6 @@ def _reduce_rule(where: str, op: TileOp, inputs: list[Tile], output: Tile) -> No
         raise LayoutError("reduce-kind", f"{where}: fn {kind!r}; there are {REDUCTIONS}")
 
 
-def _broadcast_rule(where: str, op: TileOp, inputs: list[Tile], output: Tile) -> None:
-    _registers_only(where, op, inputs, output)
-    if not set(inputs[0].names) < set(output.names):
-        raise LayoutError(
-            "broadcast-axes", f"{where}: {inputs[0].names} does not grow to {output.names}"
-        )
-
-
 def _turn_rule(where: str, op: TileOp, inputs: list[Tile], output: Tile) -> None:
     _registers_only(where, op, inputs, output)
     _same_axes(where, inputs[0], output)
@@ -330,7 +327,6 @@ _RULES = {
     "map": _map_rule,
     "cast": _turn_rule,
     "reduce": _reduce_rule,
-    "broadcast": _broadcast_rule,
     "fill": _registers_only,
 }
 

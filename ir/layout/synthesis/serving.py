@@ -23,7 +23,7 @@ from ir.layout.synthesis.copies import (
 )
 from ir.layout.synthesis.digits import Space
 from ir.layout.synthesis.gemm import Rejection
-from ir.layout.synthesis.memory import NO_SWIZZLE, Placement, best_swizzle
+from ir.layout.synthesis.memory import Placement, best_swizzle
 from ir.layout.synthesis.problem import Tile
 from ir.layout.synthesis.uses import Decision, GlobalUse, OperandUse, RegisterUse, SharedChoice, Use
 
@@ -109,7 +109,7 @@ class Serving:
         allowed = None
         if inner:
             wide = [bits for bits in (1, 2, 3) if all(size == 16 << bits for size in inner)]
-            allowed = (NO_SWIZZLE, *(Swizzle(bits, 4, 3) for bits in wide))
+            allowed = [Swizzle(bits, 4, 3) for bits in wide]
         return best_swizzle(phases, allowed)[0]
 
     def _decide(self, use: Use) -> Decision | Rejection:

@@ -150,7 +150,7 @@ class GemmPlan:
 
 @dataclass(frozen=True, slots=True)
 class MapPlan:
-    """map, cast, broadcast and fill: no thread looks at another's registers.
+    """map, cast and fill: no thread looks at another's registers.
 
     `values`, one per input: layout, value index of the output -> value index of the input.
     """

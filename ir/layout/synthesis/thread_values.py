@@ -14,7 +14,7 @@ from ir.layout.synthesis.digits import Space, Spread, deal
 from ir.layout.synthesis.memory import Placement, compact, global_placement
 from ir.layout.synthesis.problem import Tile, TileOp, TileProgram
 
-ELEMENTWISE = ("map", "cast", "broadcast", "fill")
+ELEMENTWISE = ("map", "cast", "fill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,6 @@ class Spreads:
             spread = self.space.project(self.known[op.inputs[0]], output)
             text = f"{op.inputs[0]} without axis {op.attribute('axis')}"
             return self.set(output.name, spread, position, text)
-        source = self._tiles[op.inputs[0]] if op.inputs else output
-        if op.kind == "copy" and source.scope == output.scope == "register":
-            for here, there in ((source, output), (output, source)):
-                if here.name in self.known and there.name not in self.known:
-                    return self.set(there.name, self.known[here.name], position, "copied in place")
         return False
 
     def _elementwise(self, position: int, op: TileOp, output: Tile) -> bool:
@@ -119,8 +114,6 @@ class Spreads:
             source, target = self._tiles[op.inputs[0]], self._tiles[op.outputs[0]]
             for tile, other in ((source, target), (target, source)):
                 if tile.scope != "register" or tile.name in self.known:
-                    continue
-                if other.scope == "register":
                     continue
                 rank = (other.scope == "global", tile.size * tile.bits, -position)
                 if best is None or rank > best[0]:

@@ -127,7 +127,6 @@ def _fill(oracle: Oracle, op: TileOp, inputs: list[Tile], output: Tile) -> Value
 _MEANING = {
     "copy": _move,
     "cast": _move,
-    "broadcast": _move,
     "gemm": _gemm,
     "map": _map,
     "reduce": _reduce,

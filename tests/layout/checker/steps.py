@@ -23,7 +23,7 @@ _FOLDS: dict[str, np.ufunc] = {
 
 
 def elementwise(machine: Machine, plan: Plan, op: TileOp, where: str) -> None:
-    """map, cast, broadcast, transpose and fill: thread t's values from thread t's values."""
+    """map, cast and fill: thread t's values from thread t's values."""
     output = plan["output"]
     shape = machine.registers[output].shape
     held = []
