@@ -99,10 +99,7 @@ class Layout:
         """Top mode `number`; raises LayoutError (rank)."""
         if not 0 <= number < self.rank:
             raise LayoutError("rank", f"{self} has {self.rank} modes, not mode {number}")
-        if not isinstance(self.shape, tuple):
-            return self
-        assert isinstance(self.stride, tuple)
-        return Layout(self.shape[number], self.stride[number])
+        return self.modes[number]
 
     def flat(self) -> tuple[tuple[int, int], ...]:
         """(extent, stride) of every leaf, the fastest first."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ _SWIZZLE = re.compile(
 )
 _COMPOSED = re.compile(r"\s*o\s+(-?\d{1,18})\s+o\s+")
 _MOST_BITS = 62
+Offset = TypeVar("Offset", int, NDArray[np.int64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +64,10 @@ class Swizzle:
         """Offsets after which the swizzle repeats."""
         return 1 if self.plain else 1 << self.base + max(0, self.shift) + self.bits
 
-    @overload
-    def __call__(self, offset: int) -> int: ...
-    @overload
-    def __call__(self, offset: NDArray[Any]) -> NDArray[np.int64]: ...
-    def __call__(self, offset: int | NDArray[Any]) -> int | NDArray[np.int64]:
+    def __call__(self, offset: Offset) -> Offset:
         """Where an offset (or each of an array) goes."""
-        if isinstance(offset, np.ndarray):
-            wide: NDArray[np.int64] = offset.astype(np.int64)
-            moved: NDArray[np.int64] = self._moved(wide & self.source)
-            return wide ^ moved
-        return offset ^ int(self._moved(offset & self.source))
-
-    def _moved(self, field: Any) -> Any:
-        return field >> self.shift if self.shift >= 0 else field << -self.shift
+        field = offset & self.source
+        return offset ^ (field >> self.shift if self.shift >= 0 else field << -self.shift)
 
     def recast(self, old_bits: int, new_bits: int) -> Swizzle:
         """The same swizzle where offsets count elements of `new_bits` instead of `old_bits`.

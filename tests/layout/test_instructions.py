@@ -224,10 +224,11 @@ def test_every_row_covers_its_tile_by_brute_force() -> None:
 @pytest.mark.parametrize(
     ("layout", "size", "reason"),
     [
-        (Layout((4, 8), (1, 5)), 32, "stride 5 where 4"),
-        (Layout((4, 8), (1, 4)), 64, "covers 32 of 64"),
-        (Layout((4, 8), (1, 2)), 32, "stride 2 where 4"),
-        (Layout((4, 8), (2, 8)), 32, "stride 2 where 1"),
+        (Layout((4, 8), (1, 5)), 32, "4 of 32 indices by 32"),
+        (Layout((4, 8), (1, 4)), 64, "32 of 64 indices by 32"),
+        (Layout((4, 8), (1, 2)), 32, "16 of 32 indices by 32"),
+        (Layout((4, 8), (2, 8)), 32, "1 of 32 indices by 32"),
+        (Layout((4, 16), (1, 2)), 32, "32 of 32 indices by 64"),
     ],
 )
 def test_the_proof_refuses_what_is_no_bijection(layout: Layout, size: int, reason: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+from ir.layout.algebra import filter_zeros, right_inverse
 from ir.layout.errors import LayoutError
 from ir.layout.layout import Layout
 
@@ -156,23 +157,15 @@ def suffix(dtype: str) -> str:
 def copies(layout: Layout, size: int) -> int:
     """How many times `layout` covers [0, size), every index equally often.
 
-    A layout without zero strides is a bijection onto [0, size) exactly if its modes, sorted by
-    stride, have the running products as strides: an exact proof without a table. LayoutError
-    "row-not-bijective" otherwise.
+    Without zero strides a layout is a bijection onto [0, size) exactly if it has so many coordinates
+    and a right inverse on all of it. LayoutError "row-not-bijective" otherwise.
     """
-    times = reached = 1
-    for stride, extent in sorted((stride, extent) for extent, stride in layout.flat()):
-        if stride == 0:
-            times *= extent
-        elif stride == reached or extent == 1:
-            reached *= extent
-        else:
-            raise LayoutError(
-                "row-not-bijective", f"{layout}: stride {stride} where {reached} was due"
-            )
-    if reached != size:
-        raise LayoutError("row-not-bijective", f"{layout} covers {reached} of {size} indices")
-    return times
+    moving = filter_zeros(layout)
+    reached = right_inverse(moving).size
+    if moving.size != size or reached != size:
+        text = f"{layout} reaches {reached} of {size} indices by {moving.size} coordinates"
+        raise LayoutError("row-not-bijective", text)
+    return layout.size // size
 
 
 def prove_matrix(row: MatrixRow) -> None:

@@ -63,7 +63,6 @@ CODES = {
     # totals
     "registers": "more registers of a thread than there are",
     "shared-memory": "more shared memory than there is",
-    "no-solution": "no choice left",
     # notes
     "spread": "which op decided where a register tile lies",
     "placement": "why a shared tile lies so",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from ir.layout.algebra import coalesce, from_modes
@@ -180,6 +181,7 @@ def _fits(due: list[int] | None, position: int, radix: int) -> bool:
     return due is None or (position < len(due) and due[position] == radix)
 
 
+@lru_cache(maxsize=4096)
 def radices(extent: int, outer: tuple[int, ...] = ()) -> tuple[int, ...]:
     """The digits of an extent, lowest first: its twos, its odd primes, those of `outer` last."""
     twos, rest = 0, extent

@@ -27,6 +27,7 @@ from ir.layout.synthesis.planner import (
     ReduceDraft,
     SharedDraft,
     StepDraft,
+    scratch_bytes,
 )
 from ir.layout.synthesis.problem import Tile, TileProgram
 from ir.layout.synthesis.reasons import reasons as why
@@ -76,7 +77,7 @@ class _Emitter:
         tiles = tuple(self._tiles())
         steps = tuple(self._step(step) for step in draft.steps)
         shared = sum(tile.bytes * tile.stages for tile in tiles)
-        scratch = max((_scratch(step) for step in steps), default=0)
+        scratch = max((scratch_bytes(self.space, step) for step in draft.steps), default=0)
         return Solution(
             self.program.name,
             self.program.threads,
@@ -361,10 +362,3 @@ class _Emitter:
 
 def _same(use: object, operand: object) -> bool:
     return getattr(use, "operand", None) == operand
-
-
-def _scratch(step: Step) -> int:
-    """Bytes of shared memory that one step needs beside the tiles."""
-    if isinstance(step, ReducePlan):
-        return step.scratch_bytes
-    return step.scratch.bytes if isinstance(step, ConvertPlan) and step.scratch else 0

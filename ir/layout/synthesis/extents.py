@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -93,14 +92,9 @@ def _options(extent: int, threads: int, vector: int) -> list[int]:
     return sorted(found)
 
 
-@lru_cache(maxsize=4096)
-def _radices(extent: int) -> tuple[int, ...]:
-    return radices(extent)
-
-
 def _work(extents: Mapping[str, int], run: str, vector: int, threads: int) -> tuple[int, int]:
     """Accesses of one thread, and all points."""
-    digits = Counter(radix for extent in extents.values() for radix in _radices(extent))
+    digits = Counter(radix for extent in extents.values() for radix in radices(extent))
     taken = 1
     while run and taken < vector and extents[run] % (2 * taken) == 0:
         taken *= 2

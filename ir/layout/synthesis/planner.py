@@ -199,8 +199,10 @@ class Planner:
     def _obtain(self, op: int, tile: Tile, wanted: Spread, why: str) -> Named:
         """A version of `tile` spread as wanted (values in any order), made if there is none."""
         found, _ = self._held(tile, wanted, False)
-        if found is not None:
-            return found
+        return found or self._converted(op, tile, wanted, why)
+
+    def _converted(self, op: int, tile: Tile, wanted: Spread, why: str) -> Named:
+        """A new version of `tile`, spread as wanted."""
         made = self._version(tile, wanted)
         self._convert(op, tile, self.live[tile.name][0], made, why)
         self.live[tile.name].append(made)
@@ -328,11 +330,8 @@ class Planner:
         for named in self.live[tile.name]:
             if named[1].same_owners(wanted) and packed_alike(tiling, role, named[1], tile.bits):
                 return named
-        made = self._version(tile, wanted)
         why = f"{tiling.choice.row.name} at op {position} wants its {role} operand so"
-        self._convert(position, tile, self.live[tile.name][0], made, why)
-        self.live[tile.name].append(made)
-        return made
+        return self._converted(position, tile, wanted, why)
 
     def _accumulate(
         self,
@@ -348,10 +347,7 @@ class Planner:
         wanted = operand_spread(tiling, "c")
         fits = main[1].same_owners(wanted) and packed_alike(tiling, "c", main[1], tile.bits)
         why = f"{tiling.choice.row.name} at op {position} accumulates so"
-        named = main
-        if not fits:
-            named = self._version(tile, wanted)
-            self._convert(position, tile, main, named, why)
+        named = main if fits else self._converted(position, tile, wanted, why)
         draft = GemmDraft(position, tiling, (*names, named[0]), (*spreads, named[1]), cycles)
         self._add(draft, cycles, op.trips)
         if not fits:

@@ -103,10 +103,6 @@ class TileOp:
     def trips(self) -> int:
         return int(self.attribute("trips", 1))
 
-    def __str__(self) -> str:
-        facts = "".join(f" {key}={value}" for key, value in self.attributes)
-        return f"{self.kind}{facts}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}"
-
 
 @dataclass(frozen=True, slots=True)
 class Pins:

@@ -85,7 +85,7 @@ class _Search:
             for backwards in (False, True) if len(combination) > 1 else (False,):
                 self._attempt(combination, backwards)
         if not self.found:
-            raise self._failure()
+            raise self.failures[0]
         ranked: list[tuple[float, int, tuple[int, ...], Candidate]] = []
         for position, candidate in enumerate(self.found):
             for picks in candidate.variants():
@@ -104,11 +104,6 @@ class _Search:
         self.found.append(candidate)
         totals = [candidate.cycles(picks) for picks in candidate.variants()]
         self.totals = sorted(self.totals + totals)[: self.limit]
-
-    def _failure(self) -> LayoutError:
-        if self.failures:
-            return self.failures[0]
-        return LayoutError("no-solution", f"{self.program.name}: no choice of warps fits the tiles")
 
     def _combinations(self) -> Iterator[tuple[Choice, ...]]:
         """Choices for all gemms together, the cheapest sums first."""
@@ -133,7 +128,8 @@ class _Search:
         output = op.outputs[0]
         self.reasons += [Reason(output, "refused", position, why.code, why.text) for why in refused]
         if not found:
-            texts = "; ".join(why.text for why in refused) or f"none for {op} on sm_{self.sm}"
+            none = f"no {family or 'instruction'} is on sm_{self.sm}"
+            texts = "; ".join(why.text for why in refused) or none
             code = refused[-1].code if refused else "no-instruction"
             raise LayoutError(code, f"{self.program.name}: op {position}: {texts}")
         options = choices(self.space, self.program, position, found)
