@@ -157,8 +157,8 @@ def suffix(dtype: str) -> str:
 def copies(layout: Layout, size: int) -> int:
     """How many times `layout` covers [0, size), every index equally often.
 
-    Without zero strides a layout is a bijection onto [0, size) exactly if it has so many coordinates
-    and a right inverse on all of it. LayoutError "row-not-bijective" otherwise.
+    Without zero strides a layout is a bijection onto [0, size) exactly if it has as many points and
+    a right inverse on all of them. LayoutError "row-not-bijective" otherwise.
     """
     moving = filter_zeros(layout)
     reached = right_inverse(moving).size
