@@ -88,8 +88,8 @@ class Converter:
 
     def _through_memory(self, tile: Tile, source: Spread, target: Spread) -> Conversion:
         uses = (
-            RegisterUse(-1, source, False, 1),
-            RegisterUse(-1, target, True, 1),
+            RegisterUse(-1, source, False),
+            RegisterUse(-1, target, True),
         )
         scratch = Tile(f"{tile.name}__scratch", tile.dtype, tile.axes, "shared")
         choices = self.solver.solve(scratch, uses, ())

@@ -171,7 +171,7 @@ def transfers(
             yield Access(instructions, width, elements, dealt.values, dealt.threads, guards)
 
 
-def phase_of(space: Space, access: Access, place: Placement, bits: int, trips: int) -> Phase:
+def phase_of(space: Space, access: Access, place: Placement, bits: int) -> Phase:
     """The access as shared memory sees it."""
     strides = place.strides
     width = 16 if access.matrix else access.bits // 8
@@ -179,7 +179,7 @@ def phase_of(space: Space, access: Access, place: Placement, bits: int, trips: i
     own = phase_digits(width)
     in_bytes = {digit: stride * bits // 8 for digit, stride in strides.items()}
     others = (*lanes[own:], *access.threads[LANE_DIGITS:], *access.issues)
-    times = space.size(access.issues) * trips
+    times = space.size(access.issues)
     if access.matrix:
         times *= 1 << (access.bits // 32).bit_length() - 1
     for stride, radix in space.threads[LANE_DIGITS if access.matrix else own :]:

@@ -152,7 +152,7 @@ class Planner:
 
     def _step(self, position: int, op: TileOp) -> None:
         if op.kind == "gemm":
-            self._gemm(position, op)
+            self._gemm(position)
         elif op.kind == "reduce":
             self._reduce(position, op)
         elif op.kind == "copy":
@@ -160,9 +160,9 @@ class Planner:
         else:
             self._map(position, op)
 
-    def _add(self, step: StepDraft, cycles: float, trips: int) -> None:
+    def _add(self, step: StepDraft, cycles: float) -> None:
         self.draft.steps.append(step)
-        self.draft.cycles += cycles * trips
+        self.draft.cycles += cycles
         if self.draft.cycles > self.bound:
             raise TooDear
 
@@ -183,7 +183,7 @@ class Planner:
             raise TooDear
         plan = self.converter.plan(tile, source[1], target[1])
         draft = ConvertDraft(op, tile, source, target, plan, why)
-        self._add(draft, plan.cycles, self.program.ops[op].trips)
+        self._add(draft, plan.cycles)
 
     def _held(self, tile: Tile, wanted: Spread, exact: bool) -> tuple[Named | None, float]:
         """A live version that serves `wanted`, or None and the price of the cheapest conversion."""
@@ -250,15 +250,14 @@ class Planner:
         must."""
         assert callable(make)
         main = (output.name, self.spreads[output.name])
-        trips = self.program.ops[position].trips
         if spread.same_owners(main[1]):
             step = make(main)
-            self._add(step, step.cycles, trips)
+            self._add(step, step.cycles)
             self._written(output.name)
             return
         made = self._version(output, spread)
         step = make(made)
-        self._add(step, step.cycles, trips)
+        self._add(step, step.cycles)
         kind = self.program.ops[position].kind
         self._convert(position, output, made, main, f"{kind} at op {position} writes it elsewhere")
         self._written(output.name)
@@ -297,7 +296,7 @@ class Planner:
             parts *= radix if crosses and space.axis[digit] == axis else 1
         return parts * output.size * output.bits // 8 if parts > 1 else 0
 
-    def _gemm(self, position: int, op: TileOp) -> None:
+    def _gemm(self, position: int) -> None:
         tiling = self.tilings[position]
         row = tiling.choice.row
         names: list[str] = []
@@ -317,9 +316,7 @@ class Planner:
         for letter in "mnk":
             issues *= self.space.size(tiling.repeats[letter])
         cycles = cost.matrix(self.space, row, issues)
-        self._accumulate(
-            position, op, tiling, (names[0], names[1]), (spreads[0], spreads[1]), cycles
-        )
+        self._accumulate(position, tiling, (names[0], names[1]), (spreads[0], spreads[1]), cycles)
 
     def _majors(self, tiling: Tiling, role: str) -> tuple[str, ...]:
         row = tiling.choice.row
@@ -336,20 +333,19 @@ class Planner:
     def _accumulate(
         self,
         position: int,
-        op: TileOp,
         tiling: Tiling,
         names: tuple[str, str],
         spreads: tuple[Spread | None, Spread | None],
         cycles: float,
     ) -> None:
-        tile = self.tiles[op.outputs[0]]
+        tile = self.tiles[tiling.tiles[2]]
         main = self.live[tile.name][0]
         wanted = operand_spread(tiling, "c")
         fits = main[1].same_owners(wanted) and packed_alike(tiling, "c", main[1], tile.bits)
         why = f"{tiling.choice.row.name} at op {position} accumulates so"
         named = main if fits else self._converted(position, tile, wanted, why)
         draft = GemmDraft(position, tiling, (*names, named[0]), (*spreads, named[1]), cycles)
-        self._add(draft, cycles, op.trips)
+        self._add(draft, cycles)
         if not fits:
             self._convert(position, tile, named, main, f"{tile.name} lies elsewhere")
         self._written(tile.name)
@@ -357,13 +353,13 @@ class Planner:
     def _copy(self, position: int, op: TileOp) -> None:
         source, target = self.tiles[op.inputs[0]], self.tiles[op.outputs[0]]
         if "shared" in (source.scope, target.scope):
-            self._with_shared(position, op, source, target)
+            self._with_shared(position, source, target)
         else:
-            self._direct(position, op, source, target)
+            self._direct(position, source, target)
         if target.scope == "register":
             self._written(target.name)
 
-    def _direct(self, position: int, op: TileOp, source: Tile, target: Tile) -> None:
+    def _direct(self, position: int, source: Tile, target: Tile) -> None:
         load = source.scope == "global"
         memory, register = (source, target) if load else (target, source)
         named = (target.name, self.spreads[target.name]) if load else self.live[source.name][0]
@@ -376,7 +372,7 @@ class Planner:
                 issues = self.space.size(access.issues)
                 cycles = cost.global_access(self.space, issues, count)
                 draft = DirectDraft(position, named, memory.name, load, access, count, cycles)
-                self._add(draft, cycles, op.trips)
+                self._add(draft, cycles)
                 return
             self.draft.rejections.append((memory.name, position, refused))
         raise LayoutError(
@@ -386,7 +382,7 @@ class Planner:
             f"{memory.axes} as its layout and alignment of {memory.alignment} B are",
         )
 
-    def _with_shared(self, position: int, op: TileOp, source: Tile, target: Tile) -> None:
+    def _with_shared(self, position: int, source: Tile, target: Tile) -> None:
         shared, other = (source, target) if source.scope == "shared" else (target, source)
         uses = self.draft.uses[shared.name]
         pinned = self.pins.get(position, "")
@@ -395,9 +391,9 @@ class Planner:
         if other.scope == "register":
             load = shared is source
             register = (other.name, self.spreads[other.name]) if load else self.live[other.name][0]
-            use = RegisterUse(position, register[1], load, op.trips, pinned)
+            use = RegisterUse(position, register[1], load, pinned)
         else:
             load = shared is target
-            use = GlobalUse(position, other, self.memories[other.name], load, op.trips, pinned)
+            use = GlobalUse(position, other, self.memories[other.name], load, pinned)
         self.draft.steps.append(SharedDraft(position, shared.name, len(uses), register, load))
         uses.append(use)

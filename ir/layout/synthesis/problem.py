@@ -73,8 +73,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class TileOp:
-    """One op on whole tiles. Attributes by kind (every kind may have `trips`, an int: how often
-    the op runs per block, for the cost alone; default 1):
+    """One op on whole tiles. Attributes by kind:
 
     copy: 1 -> 1, same axes in any order, same dtype and extents, from one scope to another. The two
       tiles are matched by axis name.
@@ -98,10 +97,6 @@ class TileOp:
 
     def attribute(self, name: str, default: Attribute = "") -> Attribute:
         return dict(self.attributes).get(name, default)
-
-    @property
-    def trips(self) -> int:
-        return int(self.attribute("trips", 1))
 
 
 @dataclass(frozen=True, slots=True)

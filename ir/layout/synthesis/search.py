@@ -72,8 +72,8 @@ class _Search:
         self.totals: list[float] = []
         self.seen: set[object] = set()
         self.read_once = _read_once(program)
-        self.floor = sum(cost.global_floor(tile) * trips for tile, trips in _transfers(program))
-        self.rest = sum(cost.floor(self.space, program, op) * op.trips for op in program.ops)
+        self.floor = sum(map(cost.global_floor, _transfers(program)))
+        self.rest = sum(cost.floor(self.space, program, op) for op in program.ops)
         _check_pins(program)
         _check_shared(program)
 
@@ -172,15 +172,16 @@ class _Search:
         a, _, c = roles(self.program, op, choice.swapped)
         extent = dict(a.axes)[str(op.attribute("k"))]
         issues = c.size * extent / (row.m * row.n * row.k) / prod(choice.warps)
-        return cost.matrix(self.space, row, 1) * issues * op.trips + self._reading(choice)
+        return cost.matrix(self.space, row, 1) * issues + self._reading(choice)
 
     def _reading(self, choice: Choice) -> float:
         """Reading the operands that are copied for this gemm alone from shared memory, once for
         each warp along the other axis."""
         a, b, _ = roles(self.program, self.program.ops[choice.op], choice.swapped)
         return sum(
-            self.read_once.get(tile.name, 0) * tile.size * tile.bits / 8 * times / LINE
+            tile.size * tile.bits / 8 * times / LINE
             for tile, times in ((a, choice.warps[1]), (b, choice.warps[0]))
+            if tile.name in self.read_once
         )
 
     def _crossing(self, choice: Choice) -> float:
@@ -370,23 +371,23 @@ def _key(spreads: Spreads, tilings: Mapping[int, Tiling]) -> object:
     )
 
 
-def _transfers(program: TileProgram) -> Iterator[tuple[Tile, int]]:
-    """Global tiles that are copied to or from shared memory, and how often."""
+def _transfers(program: TileProgram) -> Iterator[Tile]:
+    """Global tiles that are copied to or from shared memory."""
     for op in program.ops:
         tiles = [program.tile(name) for name in (*op.inputs, *op.outputs)]
         if op.kind == "copy" and {tile.scope for tile in tiles} == {"global", "shared"}:
-            yield next(tile for tile in tiles if tile.scope == "global"), op.trips
+            yield next(tile for tile in tiles if tile.scope == "global")
 
 
-def _read_once(program: TileProgram) -> dict[str, int]:
-    """Register tiles copied from shared memory for one gemm alone -> how often."""
-    found: dict[str, int] = {}
+def _read_once(program: TileProgram) -> set[str]:
+    """Register tiles copied from shared memory for one gemm alone."""
+    found: set[str] = set()
     for op in program.ops:
         name = op.outputs[0]
         readers = [reader.kind for reader in program.ops if name in reader.inputs]
         alone = op.kind == "copy" and readers == ["gemm"]
         if alone and program.tile(op.inputs[0]).scope == "shared":
-            found[name] = op.trips
+            found.add(name)
     return found
 
 

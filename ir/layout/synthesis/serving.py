@@ -97,7 +97,7 @@ class Serving:
     def _swizzle(self, decisions: Sequence[Decision]) -> Swizzle:
         """The swizzle with the fewest conflicts; TMA has none, and the one as wide as its rows."""
         phases = [
-            phase_of(self.space, decision, self.placement, self.tile.bits, use.trips)
+            phase_of(self.space, decision, self.placement, self.tile.bits)
             for use, decision in zip(self.uses, decisions, strict=True)
             if isinstance(decision, Access) and not isinstance(use, OperandUse)
         ]
@@ -206,10 +206,10 @@ class Serving:
         if isinstance(decision, Boxes):
             inner = space.size(decision.dims[0]) * bits // 8
             moved = cost.bulk(self.tile.size * bits // 8, decision.count(space), inner)
-            return moved * use.trips, 1
+            return moved, 1
         ways, rounds = 1, assumed
         if not assumed:
-            phase = phase_of(space, decision, self.placement, bits, use.trips)
+            phase = phase_of(space, decision, self.placement, bits)
             swizzle = self.placement.swizzle
             ways, rounds = phase.ways(swizzle), phase.rounds(swizzle)
         issues = space.size(decision.issues)
@@ -217,4 +217,4 @@ class Serving:
         if isinstance(use, GlobalUse):
             touched = sectors(space, decision, use.memory, bits)
             cycles += cost.global_access(space, issues, touched, len(decision.instructions))
-        return cycles * use.trips, ways
+        return cycles, ways

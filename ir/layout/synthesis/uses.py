@@ -22,7 +22,6 @@ class RegisterUse:
     op: int
     spread: Spread
     load: bool
-    trips: int
     pinned: str = ""
 
 
@@ -34,7 +33,6 @@ class GlobalUse:
     tile: Tile
     memory: Placement
     load: bool
-    trips: int
     pinned: str = ""
 
 
