@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         Cost,
         MatrixRow,
         Operand,
-        Path,
         Row,
         TmaRow,
     )
@@ -28,7 +27,6 @@ __all__ = [
     "Cost",
     "MatrixRow",
     "Operand",
-    "Path",
     "Row",
     "TmaRow",
     "find",
@@ -45,7 +43,6 @@ __getattr__ = exports(
         "Cost": "rows",
         "MatrixRow": "rows",
         "Operand": "rows",
-        "Path": "rows",
         "Row": "rows",
         "TmaRow": "rows",
         "find": "registry",

@@ -6,12 +6,10 @@ rows 8 i to 8 i + 7. Lane t gives the address of row t (of row t mod 8 R for few
 
 from __future__ import annotations
 
-from ir.layout.instructions.rows import CopyRow, Cost, Path
+from ir.layout.instructions.rows import CopyRow
 from ir.layout.layout import Layout
 
 THREADS, ROW_BITS, ROWS_OF_MATRIX = 32, 128, 8
-LOAD = Path("shared", "register", Cost(issue=2, latency=30))
-STORE = Path("register", "shared", Cost(issue=2, latency=19))
 
 
 def row_addresses(matrices: int) -> Layout:
@@ -42,7 +40,6 @@ def _row(stem: str, matrices: int, transposed: bool) -> CopyRow:
         extents=(ROW_BITS, ROWS_OF_MATRIX * matrices),
         source=memory if loads else registers,
         destination=registers if loads else memory,
-        paths=(LOAD if loads else STORE,),
         requires="sm_75" if loads else "sm_90",
         matrices=matrices,
         transposed=transposed,

@@ -13,7 +13,6 @@ from ir.layout.algebra import filter_zeros, right_inverse
 from ir.layout.errors import LayoutError
 from ir.layout.layout import Layout
 
-SCOPES = ("register", "shared", "global")
 PTX_SUFFIX = {"i8": "s8", "i4": "s4", "i32": "s32"}
 
 
@@ -91,15 +90,6 @@ class MatrixRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
-    """A legal pair of memory scopes of a copy, and what one issue costs there."""
-
-    source: str
-    destination: str
-    cost: Cost
-
-
-@dataclass(frozen=True, slots=True)
 class CopyRow:
     """A copy by `threads` threads of `bits` bits each.
 
@@ -117,7 +107,6 @@ class CopyRow:
     extents: tuple[int, int]
     source: Layout
     destination: Layout
-    paths: tuple[Path, ...]
     requires: str
     matrices: int = 0
     transposed: bool = False

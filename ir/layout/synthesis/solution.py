@@ -18,8 +18,6 @@ from typing import ClassVar
 
 from ir.layout.errors import LayoutError
 
-VERSION = 1
-
 
 @dataclass(frozen=True, slots=True)
 class TilePlan:
