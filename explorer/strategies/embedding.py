@@ -1,4 +1,4 @@
-"""Schedules as points, so that near points are schedules alike. Knows spaces, and no model."""
+"""Schedules as levels of factors, near levels for values alike. Knows spaces, and no model."""
 
 from __future__ import annotations
 
@@ -9,40 +9,39 @@ from numpy.typing import NDArray
 
 from ir.space import Decision, Matrix, Space
 
-Points = NDArray[np.float64]
+Codes = NDArray[np.intp]
 Table = NDArray[np.float64]  # coordinates of each value of a decision: [index, dimension]
 
 
 class Embedding:
     """Ordered decisions by the logarithm of their values, others by a corner for each value.
 
-    A rising size has a second coordinate, the powers of two in it, unless all are powers of two:
-    48 lies between 32 and 64, and yet tiles of it fit lines, warps and extents as 16 does.
-    A decision that is not in force stands in the middle. `groups` numbers the coordinates that
-    share a length.
+    A rising size is two factors: by its logarithm, and by the powers of two in it, unless all are
+    powers of two: 48 lies between 32 and 64, and yet tiles of it fit lines, warps and extents as 16
+    does. A decision that may be out of force has one level more for that, in the middle.
     """
 
     def __init__(self, space: Space) -> None:
         self._shape = space.shape
-        self._conditional = {column for column, _, _ in space.shape.conditions}
-        self._parts: list[tuple[int, Table]] = []
-        groups: list[int] = []
+        conditional = {column for column, _, _ in space.shape.conditions}
+        self._columns: list[int] = []
+        self._outside: list[int] = []  # the level of what is out of force, or none
+        self.tables: list[Table] = []  # coordinates of each level, for each factor
         for column in space.shape.free.tolist():
             for table in tables_of(space.decisions[column]):
-                groups += [len(self._parts)] * table.shape[1]
-                self._parts.append((column, table))
-        self.groups = np.array(groups, dtype=np.intp)
+                self._columns.append(column)
+                self._outside.append(len(table) if column in conditional else -1)
+                middle = table.mean(axis=0)[None]
+                self.tables.append(
+                    np.concatenate([table, middle]) if column in conditional else table
+                )
 
-    def __call__(self, rows: Matrix) -> Points:
-        """A point for each row: [row, coordinate]."""
-        found = [np.empty((len(rows), 0))]
-        force = self._shape.in_force(rows)
-        for column, table in self._parts:
-            points = table[rows[:, column]]
-            if column in self._conditional:
-                points = np.where(force[:, column, None], points, table.mean(axis=0))
-            found.append(points)
-        return np.concatenate(found, axis=1)
+    def __call__(self, rows: Matrix) -> Codes:
+        """The level of each factor: [row, factor]."""
+        codes = rows[:, self._columns].astype(np.intp)
+        force = self._shape.in_force(rows)[:, self._columns]
+        outside = np.array(self._outside, dtype=np.intp)
+        return np.where(force | (outside < 0), codes, outside)
 
 
 def tables_of(decision: Decision) -> tuple[Table, ...]:

@@ -15,6 +15,7 @@ from explorer.strategies.embedding import Embedding
 from explorer.strategies.gaussian import (
     LEAST_VARIANCE,
     Belief,
+    Codes,
     GaussianProcess,
     expected_improvement,
 )
@@ -49,7 +50,7 @@ class SecondOpinion:
     def __init__(self, history: History, settings: Settings) -> None:
         self._history, self.settings = history, settings
         self._embedding = Embedding(history.space)
-        self.process = GaussianProcess(self._embedding.groups, settings.belief)
+        self.process = GaussianProcess(self._embedding.tables, settings.belief)
         self._told = self._fitted = 0
         self._best = 0.0
 
@@ -72,8 +73,8 @@ class SecondOpinion:
         rows = lessons(self._history.seconds, self._history.kernel_numbers, self.settings.most)
         values = values[rows]
         values = (values - values.mean()) / (values.std() or 1.0)
-        points = self._embedding(self._history.rows[rows])
-        self.process.fit(points, values, self.settings.steps if grown else 0)
+        codes = self._embedding(self._history.rows[rows])
+        self.process.fit(codes, values, self.settings.steps if grown else 0)
         self._told, self._fitted = count, count if grown else self._fitted
         self._best = float(values.min())
 
@@ -88,10 +89,10 @@ class SecondOpinion:
         What is expected of a row counts by its `odds` to succeed. For a few hundred rows.
         """
         total = len(rows)
-        points = self._embedding(np.concatenate([rows, self._history.pending]))
-        means, variances = self.process.predict(points)
-        assumed = _Assumed(self.process, points, variances)
-        for place in range(total, len(points)):
+        codes = self._embedding(np.concatenate([rows, self._history.pending]))
+        means, variances = self.process.predict(codes)
+        assumed = _Assumed(self.process, codes, variances)
+        for place in range(total, len(codes)):
             assumed.take(place)
         chosen: list[int] = []
         for _ in range(min(count, total)):
@@ -113,22 +114,22 @@ def clipped(seconds: Scores, clip: float) -> Scores:
 
 
 class _Assumed:
-    """What is left of the variances of `points` after measurements at some of them.
+    """What is left of the variances of rows after measurements of some of them.
 
     Each takes a product of a column by itself from all covariances (a step of a Cholesky
     factorisation with pivots); those columns are kept, and the covariances are never written out.
     """
 
-    def __init__(self, process: GaussianProcess, points: Scores, variances: Scores) -> None:
-        self._process, self._points = process, points
+    def __init__(self, process: GaussianProcess, codes: Codes, variances: Scores) -> None:
+        self._process, self._codes = process, codes
         self.variances = variances
-        self._told = process.towards(points)
-        self._taken = np.empty((0, len(points)))
+        self._told = process.towards(codes)
+        self._taken = np.empty((0, len(codes)))
 
     def take(self, place: int) -> None:
-        """Measure at one of the points, as if the value had come out as expected."""
-        here = self._points[place : place + 1]
-        column = self._process.covariance(here, self._points, self._told)[0]
+        """Measure one of the rows, as if the value had come out as expected."""
+        here = self._codes[place : place + 1]
+        column = self._process.covariance(here, self._codes, self._told)[0]
         column -= self._taken[:, place] @ self._taken
         column /= np.sqrt(max(float(column[place]), 0.0) + self._process.noise)
         self._taken = np.concatenate([self._taken, column[None]])

@@ -1,4 +1,4 @@
-"""Schedules as points, and what is proposed by expected improvement."""
+"""Schedules as levels, and what is proposed by expected improvement."""
 
 from __future__ import annotations
 
@@ -65,12 +65,14 @@ def test_names_are_equally_far_from_each_other() -> None:
 def test_what_is_not_in_force_stands_in_the_middle() -> None:
     depth = Decision("depth", (1, 2, 4), "pipeline", "k", "ring", when=("ring", True))
     space = Space("toy", (Decision("ring", (False, True), "pipeline", "k", "a ring"), depth))
-    points = Embedding(space)(np.array([[0, 0], [1, 0], [1, 2]], dtype=np.int16))
-    assert points.tolist() == [[0.0, 0.5], [1.0, 0.0], [1.0, 1.0]]
+    embedding = Embedding(space)
+    codes = embedding(np.array([[0, 0], [1, 0], [1, 2]], dtype=np.int16))
+    assert codes.tolist() == [[0, 3], [1, 0], [1, 2]]
+    assert embedding.tables[1][:, 0].tolist() == [0.0, 0.5, 1.0, 0.5]
 
 
-def test_what_is_pinned_is_no_coordinate() -> None:
-    assert len(Embedding(SPACE.pin(order="mnk")).groups) == len(Embedding(SPACE).groups) - 6
+def test_what_is_pinned_is_no_factor() -> None:
+    assert len(Embedding(SPACE.pin(order="mnk")).tables) == len(Embedding(SPACE).tables) - 1
 
 
 def test_slow_times_and_failures_are_alike() -> None:
@@ -107,7 +109,7 @@ def test_it_learns_from_the_fastest_of_many_and_from_others() -> None:
     opinion = opinion_of(history, most=64)
     opinion.learn()
     assert opinion.known == pytest.approx(64 / len(history))
-    assert len(opinion.process.points) == 64
+    assert len(opinion.process.codes) == 64
 
 
 def test_pending_rows_are_forgotten_in_the_end() -> None:
