@@ -66,6 +66,8 @@ class Settings:
     model: ModelSettings = field(default_factory=ModelSettings)
     second: float = 0.75  # seats for the second opinion while it knows all that was told
     portion: int = 8  # trials asked for at once, because the second opinion learns from few
+    early: int = 4  # the same until `few` were told: each of these changes more
+    few: int = 64
     together: int = 4  # seats of evolution beside it that are filled at once
     bred: int = 64  # children that it is shown for each seat
     turned: float = 0.125  # of its seats, for other names beside the fastest
@@ -168,8 +170,11 @@ class Evolutionary:
         """While a prior leads, what a few trials tell of its errors is worth hearing first."""
         if self.guide.led:
             return min(count, self.settings.opening.portion)
-        listens = self.guide.warm and self._opinion.known == 1.0
-        return min(count, self.settings.portion) if listens else count
+        if not self.guide.warm or self._opinion.known < 1.0:
+            return count
+        settings = self.settings
+        early = len(self.history) < settings.few
+        return min(count, settings.early if early else settings.portion)
 
     def _seeds(self, n: int) -> Matrix:
         """Seeds for a batch of `n`. A prior that is trusted ranks the space's own among the rest:

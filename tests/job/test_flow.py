@@ -90,8 +90,8 @@ def test_each_of_several_devices_has_a_portion(
     device.abreast = abreast
     said = dialogue(tmp_path / "r.db", device, monkeypatch)
     sizes = [len(word[1]) for word in said if word[0] == "told"]
-    assert 8 * abreast in sizes
-    assert (16 in sizes[len(sizes) // 2 :]) == (abreast == 2)
+    assert 4 * abreast in sizes
+    assert (8 in sizes[len(sizes) // 2 :]) == (abreast == 2)
 
 
 def test_the_next_groups_are_asked_for_before_one_is_told(

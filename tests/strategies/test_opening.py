@@ -61,7 +61,11 @@ def test_a_prior_is_heard_in_portions_until_the_search_has_its_own_model() -> No
     assert strategy.portion(2) == 2
     for _ in range(4):
         assert len(_told(strategy, strategy.portion(16))) == 4
-    assert strategy.portion(16) == EvolutionarySettings().portion
+    settings = EvolutionarySettings()
+    assert strategy.portion(16) == settings.early
+    while len(strategy.history) < settings.few:
+        _told(strategy, settings.early)
+    assert strategy.portion(16) == settings.portion
     assert Evolutionary(tiling_space(), np.random.default_rng(0)).portion(16) == 16
 
 
