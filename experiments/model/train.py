@@ -43,6 +43,10 @@ RECORDS = {
     "cuda": tuple(
         ROOT / "experiments" / "h200" / name
         for name in (
+            "records-cuda-42.jsonl.xz",
+            "records-cuda-41.jsonl.xz",
+            "records-cuda-40.jsonl.xz",
+            "records-cuda-39.jsonl.xz",
             "records-cuda-38.jsonl.xz",
             "records-cuda-36.jsonl.xz",
             "records-cuda-33.jsonl.xz",

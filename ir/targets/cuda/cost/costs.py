@@ -142,6 +142,7 @@ class TensorCosts(TensorStreams):
         found["unit"] = np.ones(columns.rows)
         found["blocks"] = array_of(self._value(columns, RESIDENT))
         found["late"] = late_columns(columns, self.name(late.NAME))
+        found["weights"] = array_of(self._left_slots(columns))
         found["drawn"] = np.zeros(columns.rows)
         if self.name(drawing.NAME) in columns:
             found["drawn"] = array_of(columns.is_(self.name(drawing.NAME), drawing.DYNAMIC))

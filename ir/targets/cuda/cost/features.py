@@ -35,6 +35,7 @@ TENSOR_NAMES = (
     "promotion", "streams.rows", "streams.columns", "merges.last", "warps", "fragments", "unit",
     "merges.atomics", "merges.turnstile", "merging", "raster.across", "extra.held",
     "extra.streamed", "warps.depth", "epilogue.staged", "blocks", "late", "drawn",
+    "weights",
 )  # fmt: skip
 BLOCK_NAMES = (
     "threads", "blocks", "trips", "held", "resident", "waves", "balance", "vector", "busy",
