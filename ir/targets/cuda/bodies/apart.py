@@ -16,7 +16,6 @@ from functools import lru_cache
 from ir.dtypes import dtype_of
 from ir.kernel.body import (
     CONVERT,
-    CORRECT,
     GET,
     LEAVE,
     REDUCE,
@@ -24,6 +23,7 @@ from ir.kernel.body import (
     Operation,
     Part,
 )
+from ir.ops.reduce import Carry
 from ir.targets.cuda.bodies.tensor_bodies import (
     BETWEEN,
     FOLD,
@@ -60,17 +60,9 @@ def states_read(roles: Roles) -> tuple[int, ...]:
 
 def factors_of(roles: Roles) -> tuple[int, ...]:
     """By what sums are corrected, each once."""
-    nodes = roles.program.nodes
-    parts = (part for one in body_of(roles).operations for part in one.parts)
-    sums = (part.node for part in parts if part.kind == CORRECT)
-    found = (x for p in sums for x in nodes[p].args[1:] if p not in _plain(roles))
+    sums = (roles.program.nodes[product.position] for product in roles.outer)
+    found = (factor for one in sums if isinstance(one.op, Carry) for factor in one.args[1:])
     return tuple(dict.fromkeys(found))
-
-
-def _plain(roles: Roles) -> set[int]:
-    """Sums that nothing corrects: their arguments are operands."""
-    nodes = roles.program.nodes
-    return {p.position for p in roles.outer if not hasattr(nodes[p.position].op, "factor")}
 
 
 @lru_cache(maxsize=512)
