@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from ir.ranges import lookup_inside, shifts_inside
 from ir.scalar import running_bound, scalar_function
 from ir.targets.cpu import integers
 from ir.targets.cpu.access import Access, Position, Site
+from ir.targets.cpu.bent import bent_dimensions, read_bent
 from ir.targets.cpu.functions import apply_function
 from ir.targets.cpu.lookup import look_up
 from ir.targets.cpu.mathlib import EXP2_FOR, Arithmetic
@@ -344,18 +346,22 @@ class Evaluator:
         access = self.leaves.access(node)
         op = self.program.nodes[node].op
         if isinstance(op, Load) and self.leaves.looks_up(node):
-            return look_up(self, node, op, access, (i, j))
+            looked_up = partial(look_up, self, node, op, access, (i, j))
+            bent = bent_dimensions(self, node, op)
+            return read_bent(self, op, access, (i, j), bent, looked_up) if bent else looked_up()
         pointer, at = access.pointer(self.b, self.place(i, j), self.inner)
         value = self.neighbours(access, pointer, at, j)
         if self.program.nodes[node].dtype == "bool":
             return self.b.test("ne", value, self.b.constant(0, value.type))
         return value
 
-    def neighbours(self, access: Access, pointer: Value, at: int, j: int) -> Value:
+    def neighbours(
+        self, access: Access, pointer: Value, at: int, j: int, stride: int | None = None
+    ) -> Value:
         """What the lanes of vector j read from where the first of them is; one scalar where all
-        read the same."""
+        read the same. `stride`: bytes from one to the next, if that is not the tensor's own."""
         scalar = "i8" if access.scalar == "i1" else access.scalar
-        stride, mask = access.stride(self.lane), self.masks.get(j, 0)
+        stride, mask = access.stride(self.lane) if stride is None else stride, self.masks.get(j, 0)
         type = Type(scalar, self.lanes)
         if stride == 0:
             return self.b.load(Type(scalar), pointer, at)

@@ -6,7 +6,7 @@ Then lanes read their neighbours from there; else every lane has an offset of it
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import Any, Protocol
 
 from ir.ops.load import Load
 from ir.program import Program
@@ -30,13 +30,17 @@ class Evaluator(Protocol):
     @property
     def inner(self) -> str: ...
 
+    memo: Any
+
     def value(self, node: int, i: int, j: int) -> Value: ...
     def varies(self, node: int) -> bool: ...
     def place(self, i: int, j: int) -> Site: ...
     def coordinate(self, axis: str, i: int, j: int) -> Value: ...
     def first(self, axis: str, i: int, j: int) -> Value: ...
     def active(self, j: int) -> int: ...
-    def neighbours(self, access: Access, pointer: Value, at: int, j: int) -> Value: ...
+    def neighbours(
+        self, access: Access, pointer: Value, at: int, j: int, stride: int | None = None
+    ) -> Value: ...
 
 
 def look_up(e: Evaluator, node: int, op: Load, access: Access, at: Point) -> Value:
@@ -46,7 +50,7 @@ def look_up(e: Evaluator, node: int, op: Load, access: Access, at: Point) -> Val
     pointer, constant = access.pointer(e.b, e.place(*at), e.inner)
     alike = _alike(e, node, op)
     total = None if alike or not e.varies(node) else _lane_offsets(e, access.stride(e.lane))
-    for dim, step in enumerate(_steps(e, op, access)):
+    for dim, step in enumerate(steps_of(e, op, access)):
         if op.index[dim].gather is None:
             continue
         offset = _scaled(e, _chosen(e, node, op, dim, at), step)
@@ -54,7 +58,7 @@ def look_up(e: Evaluator, node: int, op: Load, access: Access, at: Point) -> Val
     assert total is not None
     if alike:
         value = e.neighbours(access, e.b.offset(pointer, total), constant, at[1])
-        return _tested(e, access, value)
+        return tested(e, access, value)
     return _read(e, access, e.b.offset(pointer, constant), total, at)
 
 
@@ -66,7 +70,7 @@ def _filled(e: Evaluator, node: int, op: Load, access: Access, at: Point) -> Val
         e.lane in dict(op.index[dim].terms) and _ever_outside(e, op, dim, shape[dim])
         for dim in range(len(shape))
     )
-    for dim, step in enumerate(_steps(e, op, access)):
+    for dim, step in enumerate(steps_of(e, op, access)):
         place = _place(e, node, op, dim, at, first=alike)
         here = _within(e, op, dim, place, shape[dim])
         if here is not None:
@@ -80,7 +84,7 @@ def _filled(e: Evaluator, node: int, op: Load, access: Access, at: Point) -> Val
     total = b.select(inside, total, b.constant(0, total.type))
     if alike:
         value = e.neighbours(access, b.offset(access.base, total), 0, at[1])
-        value = _tested(e, access, value)
+        value = tested(e, access, value)
         inside = b.splat(inside, e.lanes) if value.type.lanes else inside
     else:
         value = _read(e, access, access.base, total, at)
@@ -130,7 +134,7 @@ def _chosen(e: Evaluator, node: int, op: Load, dim: int, at: Point) -> Value:
     return e.b.convert(e.value(tile, *at), "i64", unsigned)
 
 
-def _steps(e: Evaluator, op: Load, access: Access) -> list[int]:
+def steps_of(e: Evaluator, op: Load, access: Access) -> list[int]:
     """Bytes from one element to the next, by dimension."""
     shape = e.program.scope.tensors[op.tensor].shape
     return [Type(_stored(access)).bytes * math.prod(shape[d + 1 :]) for d in range(len(shape))]
@@ -163,14 +167,22 @@ def _read(e: Evaluator, access: Access, base: Value, offsets: Value, at: Point) 
         value = e.b.gather_at(Type(scalar, e.lanes), base, offsets)
     else:
         value = e.b.load(Type(scalar), e.b.offset(base, offsets))
-    return _tested(e, access, value)
+    return tested(e, access, value)
 
 
-def _tested(e: Evaluator, access: Access, value: Value) -> Value:
+def tested(e: Evaluator, access: Access, value: Value) -> Value:
     """What was read, of truths whether it is one."""
     if access.scalar == "i1":
         return e.b.test("ne", value, e.b.constant(0, value.type))
     return value
+
+
+def spread_of(
+    e: Evaluator, access: Access, pointer: Value, at: int, j: int, stride: int
+) -> Value:  # fmt: skip
+    """What the lanes of vector j read that are so many bytes apart."""
+    value = e.neighbours(access, pointer, at, j, stride)
+    return value if value.type.lanes else e.b.splat(value, e.lanes)
 
 
 def _of_active(e: Evaluator, offsets: Value, active: int) -> Value:
