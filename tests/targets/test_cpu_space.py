@@ -122,3 +122,16 @@ def test_threads_share_short_axes_where_there_are_no_others() -> None:
 
 def matmul_of(extent: int) -> Program:
     return load_operator("matmul").build(m=extent, n=extent, k=extent)
+
+
+def test_lanes_of_an_operand_that_has_all_axes() -> None:
+    """No other operand has an axis for rows: there is one row, and lanes may be along any axis."""
+    g = Graph("filters")
+    lines, points, taps = g.axes(n=64, x=256, s=5)
+    value = g.tensor("I", (64, 256), "f32", fill=0)[lines, points + taps - 2]
+    total = reduce("sum", value * g.input("K", (taps,), "f32"), over=taps)
+    g.output("O", total, "f32", (lines, points))
+    backend = get_backend("cpu")
+    space = backend.space(g.program(), backend.hardware(2)).pin({"lane.s0": "x"})
+    rows = space.sample(np.random.default_rng(0), 8)
+    assert {space.schedule(row).as_dict()["row.s0"] for row in rows} == {""}

@@ -140,9 +140,10 @@ class Constraints:
                 return True
             return any(lane_axis in leaf and row_axis not in leaf for leaf in shape.leaf_axes)
 
-        pairs = [(a, b) for a in shape.lanes for b in ("", *shape.rows) if legal(a, b)]
-        if not pairs:
-            pairs = [(a, "") for a in shape.lanes]
+        pairs = []
+        for lanes in shape.lanes:
+            rows = [one for one in ("", *shape.rows) if legal(lanes, one)]
+            pairs += [(lanes, one) for one in rows or [""]]  # one row, where one operand has both
 
         def check(columns: Columns) -> Any:
             good: Any = np.zeros(columns.rows, dtype=np.bool_)
