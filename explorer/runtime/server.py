@@ -111,8 +111,18 @@ def _isolate(server: int, errors: int) -> None:
     os.dup2(null, 1)
     os.dup2(errors, 2)
     fcntl.fcntl(2, fcntl.F_SETFL, fcntl.fcntl(2, fcntl.F_GETFL) | os.O_APPEND)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
+    for kind, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, _LARGEST_FILE)):
+        _lower(kind, most)
+
+
+def _lower(kind: int, most: int) -> None:
+    """Limit a resource to `most`, or to what it was limited to before if that is less: nobody may
+    raise a hard limit."""
+    soft, hard = (
+        most if limit == resource.RLIM_INFINITY else min(limit, most)
+        for limit in resource.getrlimit(kind)
+    )
+    resource.setrlimit(kind, (soft, hard))
 
 
 def _work(channel: socket.socket) -> NoReturn:

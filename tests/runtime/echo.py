@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -19,6 +20,10 @@ class Echo:
     def slow(self, seconds: float) -> str:
         time.sleep(seconds)
         return "done"
+
+    def limits(self) -> dict[str, tuple[int, int]]:
+        kinds = {"core": resource.RLIMIT_CORE, "file": resource.RLIMIT_FSIZE}
+        return {name: resource.getrlimit(kind) for name, kind in kinds.items()}
 
     def length(self, data: bytes) -> int:
         return len(data)
