@@ -6,7 +6,7 @@ the type in which the program computes. Knows programs and the library's interfa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, Protocol
 
@@ -24,6 +24,14 @@ from ir.program import Node, Program
 from ir.scalar import scalar_function
 
 Step = Callable[[], None]
+_SAYABLE = (Load, Map, Constant, Iota, Cast, Contract, Reduce, Store)
+_STATE = "a state that goes from step to step (g.state and recur, carry)"
+_WORDS = {  # ops that are no call of an array library, as authors write them
+    "fold": "a fold or scan (fold, scan, cumulative, argmax)",
+    "read": "reading a computed tile elsewhere (tile.at)",
+    "scatter": "sending elements elsewhere (scatter)",
+    "top": "the largest in order (top)",
+} | dict.fromkeys(("before", "recur", "carry", "now", "prior"), _STATE)
 
 
 class Inexpressible(Exception):
@@ -137,14 +145,7 @@ class Evaluation:
 
     def _needed(self) -> list[int]:
         """Positions that the outputs are made of, in order; sums of products form no product."""
-        pending = [position for position, _ in self._program.stores()]
-        found: set[int] = set()
-        while pending:
-            position = pending.pop()
-            if position not in found:
-                found.add(position)
-                pending += self._reads(position)
-        return sorted(found)
+        return sorted(_made_of([position for position, _ in self._program.stores()], self._reads))
 
     def _reads(self, position: int) -> tuple[int, ...]:
         product = self._products.get(position)
@@ -164,23 +165,35 @@ class Evaluation:
         """Raises Inexpressible for what the library cannot say, before anything is made."""
         for position in self._order:
             node = self._program.nodes[position]
-            if not isinstance(
-                node.op, Load | Map | Constant | Iota | Cast | Contract | Reduce | Store
-            ):
-                raise Inexpressible(f"array libraries have no {node.op.name}")
+            if not isinstance(node.op, _SAYABLE):
+                words = _WORDS.get(node.op.name, node.op.name)
+                raise Inexpressible(f"no call of an array library stands for {words}")
             stored = self._stored(node)
             if stored in CODES or dtype_of(stored).per_byte > 1:
                 raise Inexpressible(f"array libraries have no {stored}")
             if position in self._products:
                 self._library.refuse(self._program, self._products[position])
-            if isinstance(node.op, Load) and any(i.gather is not None for i in node.op.index):
-                raise Inexpressible(f"{node.op.tensor} is read at indices of another tensor")
+            if isinstance(node.op, Load):
+                self._refuse_load(node, node.op)
         needed = self._intermediates()
         if needed > self._library.room:
             raise Inexpressible(
                 f"op by op its intermediates take {needed / 1e9:.1f} GB, and there is room for "
                 f"{self._library.room / 1e9:.1f} GB"
             )
+
+    def _refuse_load(self, node: Node, op: Load) -> None:
+        """What is read at strides alone is a view."""
+        packed = self._program.scope.tensors[op.tensor].packs
+        if packed:
+            raise Inexpressible(f"array libraries have no {packed}, of which {op.tensor} is")
+        if not node.args:
+            return
+        nodes = self._program.nodes
+        behind = _made_of(node.args, lambda position: nodes[position].args)
+        given = any(isinstance(nodes[position].op, Load) for position in behind)
+        where = "indices of another tensor" if given else "indices that are computed"
+        raise Inexpressible(f"{op.tensor} is read at {where}")
 
     def _stored(self, node: Node) -> str:
         """The dtype of a value, or of the tensor that it is written to."""
@@ -339,6 +352,17 @@ class Evaluation:
         shape = tuple(self._program.axes[axis] for axis in node.axes)
         array = xp.lib.stride_tricks.as_strided(source, shape, tuple(strides.values()))
         return Value(node.axes, array, spec.dtype)
+
+
+def _made_of(ends: Sequence[int], reads: Callable[[int], Sequence[int]]) -> set[int]:
+    """Positions that these are made of, themselves included."""
+    found, pending = set[int](), list(ends)
+    while pending:
+        position = pending.pop()
+        if position not in found:
+            found.add(position)
+            pending += reads(position)
+    return found
 
 
 def _whole(op: Op) -> bool:

@@ -131,6 +131,14 @@ def indirect() -> Program:
     return g.program()
 
 
+def wrapped() -> Program:
+    """A row that is read from its second element on, and its first at the end."""
+    g = Graph("wrapped")
+    (m,) = g.axes(m=6)
+    g.output("Y", g.tensor("X", (6,), "f32")[g.coordinate(m + 1) % 6])
+    return g.program()
+
+
 def streamed() -> Program:
     """A sum of exponentials with the running maximum carried along."""
     g = Graph("streamed")

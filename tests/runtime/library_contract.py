@@ -13,7 +13,7 @@ from explorer.runtime.eager import Inexpressible
 from ir.oracle import random_inputs
 from ir.program import Program
 from ir.registry import load_operator
-from tests.ir.programs import indirect, outer, streamed, whole_sum
+from tests.ir.programs import indirect, outer, streamed, whole_sum, wrapped
 from tests.ir.test_operators import CASES
 from tests.judging import bounds_of
 
@@ -51,7 +51,11 @@ class LibraryContract:
         ("program", "why"),
         [
             (indirect(), "indices of another tensor"),
-            (streamed(), "have no carry"),
+            (streamed(), "no call of an array library stands for a state that goes from step"),
+            (load_operator("argmax").build(m=3, n=5), r"stands for a fold or scan \(fold, scan"),
+            (load_operator("top_k").build(m=3, n=5, k=2), "stands for the largest in order"),
+            (load_operator("matmul").build(**_SMALL, dtype="i4"), "have no i4, of which A is"),
+            (wrapped(), "X is read at indices that are computed"),
             (load_operator("scaled_matmul").build(**_SMALL), "have no e4m3"),
         ],
     )
