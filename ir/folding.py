@@ -3,6 +3,7 @@ scatters, and carries a state from step to step. Knows no target."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from ir.axes import Axis, as_index, axis_names, described
@@ -19,6 +20,7 @@ from ir.ops.scatter import Scatter
 from ir.ops.top import Top
 from ir.tiles import LOGICAL, Operand, Tile, counted
 
+_MOST_PLACES = 1 << 31  # that argmax counts
 Pair = tuple[Tile, ...]
 _INTO = "give where each axis' elements go, as in scatter(kind, x, {axis: index})"
 Merging = str | Callable[[Pair, Pair], Tile | Pair]
@@ -78,24 +80,46 @@ def recurrence(factor: Tile, addend: Tile, along: Axis, *, backward: bool = Fals
     return scan("affine", (factor, addend), along, backward=backward)[1]
 
 
-def argmax(value: Tile, over: Axis) -> Tile:
-    """Where the largest element stands (i32): the first of equals, or the first NaN."""
+def argmax(value: Tile, over: Axis | Sequence[Axis]) -> Tile:
+    """Where the largest element stands (i32): the first of equals, or the first NaN.
+
+    Over several axes as their points are counted together, the last one fastest.
+    """
     return _arg("argmax", value, over)
 
 
-def argmin(value: Tile, over: Axis) -> Tile:
-    """Where the smallest element stands (i32): the first of equals, or the first NaN."""
+def argmin(value: Tile, over: Axis | Sequence[Axis]) -> Tile:
+    """Where the smallest element stands (i32): the first of equals, or the first NaN.
+
+    Over several axes as their points are counted together, the last one fastest.
+    """
     return _arg("argmin", value, over)
 
 
-def _arg(merge: str, value: Tile, over: Axis) -> Tile:
-    (name,) = axis_names(merge, over)
+def _arg(merge: str, value: Tile, over: Axis | Sequence[Axis]) -> Tile:
+    """Along the fastest axis first: what comes first of equals then has the smaller place."""
+    names = axis_names(merge, over)
     graph = given_tile(merge, value).graph
-    if name not in value.axes:
+    axes = tuple(over) if isinstance(over, Sequence) else (over,)
+    if not names or len(set(names)) < len(names):
         raise ProgramError(
-            f"{graph.name}: {merge}: {name!r} is not an axis of the operand {value.axes}"
+            f"{graph.name}: {merge} over {names}: give one axis or several, each once"
         )
-    return fold(merge, (value, graph.iota(over)), over)[1]
+    for name in names:
+        if name not in value.axes:
+            raise ProgramError(
+                f"{graph.name}: {merge}: {name!r} is not an axis of the operand {value.axes}"
+            )
+    if math.prod(axis.extent for axis in axes) > _MOST_PLACES:
+        raise ProgramError(
+            f"{graph.name}: {merge} over {names}: i32 counts {_MOST_PLACES:,} places"
+        )
+    best, place = fold(merge, (value, graph.iota(axes[-1])), axes[-1])
+    count = axes[-1].extent
+    for axis in reversed(axes[:-1]):
+        best, place = fold(merge, (best, graph.iota(axis) * count + place), axis)
+        count *= axis.extent
+    return place
 
 
 def top(value: Tile, over: Axis, rank: Axis, *, least: bool = False) -> tuple[Tile, Tile]:

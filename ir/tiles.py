@@ -5,9 +5,10 @@ Knows a graph only as what its tiles are added to.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ir.axes import Axis, IndexExpression, as_index, axis_names, described
 from ir.dtypes import compute_dtype, dtype_of, is_float, whole_range
@@ -71,14 +72,17 @@ class Tile:
         return apply("neg", self)
 
     def __pow__(self, exponent: int) -> Tile:
-        if isinstance(exponent, bool) or not isinstance(exponent, Real):
-            raise ProgramError(f"tile ** {described(exponent)}: only positive whole exponents")
-        if exponent < 1 or int(exponent) != exponent:
-            raise ProgramError(f"tile ** {exponent}: only positive whole exponents")
+        if not (_is_number(exponent) and exponent >= 1 and exponent % 1 == 0):
+            said = f"tile ** {described(exponent)}: only positive whole exponents"
+            raise ProgramError(said + _instead_of(exponent))
         result = self
         for _ in range(int(exponent) - 1):
             result = result * self
         return result
+
+    def __rpow__(self, base: object) -> Tile:
+        write = f"; write exp(tile * math.log({base}))" if _is_number(base) and base > 0 else ""
+        raise ProgramError(f"{described(base)} ** tile: only whole numbers are exponents{write}")
 
     def __lt__(self, other: Operand) -> Tile:
         return apply("lt", self, other)
@@ -305,6 +309,21 @@ def _joined(logical: str, bitwise: str, left: Tile, right: Operand) -> Tile:
     """Of two truth values one, of whole numbers their bits."""
     truth = all(isinstance(one, Tile) and one.dtype == "bool" for one in (left, right))
     return apply(logical if truth else bitwise, left, right)
+
+
+def _is_number(value: object) -> TypeGuard[Number]:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _instead_of(exponent: object) -> str:
+    """What says a power that is no product of a tile with itself."""
+    if isinstance(exponent, Tile):
+        return "; write exp(log(tile) * exponent)"
+    if not _is_number(exponent) or not math.isfinite(exponent):
+        return ""
+    roots = {0.5: "sqrt(tile)", -0.5: "rsqrt(tile)", -1: "1 / tile", 0: "1"}
+    whole = f"1 / tile ** {-exponent:g}" if exponent % 1 == 0 else f"exp(log(tile) * {exponent})"
+    return f"; write {roots.get(exponent, whole)}"
 
 
 def _power(value: Operand) -> int | None:

@@ -91,6 +91,23 @@ def test_argmax_and_argmin_take_the_first_and_nan(values: list[float]) -> None:
     assert int(found["Least"]) == int(np.argmin(data))
 
 
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([0.0, 1.0, 1.0, -2.0, np.nan, np.inf]), min_size=24, max_size=24))
+def test_places_over_several_axes_are_counted_with_the_last_fastest(values: list[float]) -> None:
+    g = Graph("arg")
+    i, j, k = g.axes(i=2, j=3, k=4)
+    x = g.input("X", (i, j, k), "f32")
+    g.output("All", argmax(x, (i, j, k)))
+    g.output("Rows", argmin(x, (j, k)))
+    g.output("Turned", argmax(x, (k, i)))
+    data = np.array(values, dtype=np.float32).reshape(2, 3, 4)
+    found = evaluate(g.program(), {"X": data})
+    assert int(found["All"]) == int(np.argmax(data))
+    assert found["Rows"].tolist() == np.argmin(data.reshape(2, 12), axis=1).tolist()
+    turned = data.transpose(1, 2, 0).reshape(3, 8)
+    assert found["Turned"].tolist() == np.argmax(turned, axis=1).tolist()
+
+
 def test_a_merge_of_ones_own_gives_mean_and_variance() -> None:
     def welford(a: tuple[Tile, ...], b: tuple[Tile, ...]) -> tuple[Tile, ...]:
         count = a[0] + b[0]

@@ -17,6 +17,7 @@ from ir import (
     Tile,
     UsageError,
     argmax,
+    argmin,
     ascending,
     bitcast,
     carry,
@@ -68,6 +69,11 @@ def _of_another() -> Tile:
     return g.input("X", (i,), "f32")
 
 
+def _far_apart(a: Given) -> Tile:
+    long = a.g.axis("l", 2**29)
+    return argmax(a.x + a.g.iota(long), (a.i, long))
+
+
 OTHER = _of_another()
 FAR = 10**400
 ZZ = Axis("zz", 3)
@@ -101,6 +107,10 @@ CASES: list[tuple[Callable[[Given], Any], str]] = [
     (lambda a: recurrence(a.x, a.n, a.i), "fold over i: state 1 is i32, its merge gives f32"),
     (lambda a: argmax(a.x, a.k), "t: argmax: 'k' is not an axis of the operand ('i', 'j')"),
     (lambda a: argmax(3, a.i), "argmax: 3 is no tile"),
+    (lambda a: argmax(a.x, (a.i, a.k)), "t: argmax: 'k' is not an axis of the operand ('i', 'j')"),
+    (lambda a: argmax(a.x, ()), "t: argmax over (): give one axis or several, each once"),
+    (lambda a: argmin(a.x, (a.j, a.j)), "t: argmin over ('j', 'j'): give one axis or several"),
+    (lambda a: _far_apart(a), "t: argmax over ('i', 'l'): i32 counts 2,147,483,648 places"),
     # the largest
     (lambda a: top(a.x, a.k, a.i), "top over k: 'k' is not an axis of the operand"),
     (lambda a: top(a.x, a.i, a.j), "top over i: 'j' has to be an axis that the operand lacks"),
@@ -172,7 +182,15 @@ CASES: list[tuple[Callable[[Given], Any], str]] = [
     (lambda a: a.n % a.x, "mod: operand 1 is f32; it takes whole numbers"),
     (lambda a: a.n << 1.5, "shl: operand 1 is f32"),
     (lambda a: a.n & None, "None is no operand"),
-    (lambda a: a.n**0.5, "tile ** 0.5: only positive whole exponents"),
+    (lambda a: a.x**0.5, "tile ** 0.5: only positive whole exponents; write sqrt(tile)"),
+    (lambda a: a.x**-1, "tile ** -1: only positive whole exponents; write 1 / tile"),
+    (lambda a: a.x**-2.0, "only positive whole exponents; write 1 / tile ** 2"),
+    (lambda a: a.x**1.5, "only positive whole exponents; write exp(log(tile) * 1.5)"),
+    (lambda a: a.x**a.x, "only positive whole exponents; write exp(log(tile) * exponent)"),
+    (lambda a: a.x ** float("nan"), "tile ** nan: only positive whole exponents"),
+    (lambda a: a.x**True, "tile ** True: only positive whole exponents"),
+    (lambda a: 2.0**a.x, "2.0 ** tile: only whole numbers are exponents; write exp(tile * math"),
+    (lambda a: (-2) ** a.x, "-2 ** tile: only whole numbers are exponents"),
     (lambda a: a.i * 0.5, "an index times 0.5: indices are whole"),
     (lambda a: cast(1.0, "f32"), "cast: 1.0 is no tile"),
     (lambda a: cast(a.x, "f33"), "cast: unknown dtype 'f33'"),
