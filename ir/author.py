@@ -59,9 +59,13 @@ def run_author(what: str, action: Callable[[], Result]) -> Result:
 
 
 def said(error: BaseException) -> str:
-    """Kind and message of an error, in one line; its message may itself be broken."""
+    """Kind and message of an error, in one line; its message may itself be broken.
+
+    Without the place that Python puts behind the message of a SyntaxError.
+    """
     try:
-        detail = " ".join(str(error).split())
+        message = error.msg if isinstance(error, SyntaxError) else error
+        detail = " ".join(str(message).split())
     except Exception:  # noqa: BLE001 (an author's class)
         detail = ""
     kind = type(error).__name__

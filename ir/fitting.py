@@ -105,7 +105,7 @@ def fitted_arguments(
     extents = [p.name for p in required if kind_of(p) in (int, None)]
     untold = [p.name for p in required if p.name not in extents]
     if untold:
-        raise UsageError(f"{source.name}: arrays do not tell {', '.join(untold)}: give it by name")
+        raise UsageError(f"{source.name}: arrays do not tell {_by_name(untold)}")
     optional = [p.name for p in free if p.default is not p.empty and kind_of(p) is int]
     dtypes = {p.name: p.default for p in free if p.default in DTYPES}
     fit = _Fit(source, tuple(examples), {})
@@ -118,6 +118,10 @@ def fitted_arguments(
                 if not others or _stage(error) == _UNTOLD:  # of what is usual most is to be said
                     refusals.append(error)
     raise UsageError(str(max(refusals, key=_stage)))
+
+
+def _by_name(untold: Sequence[str]) -> str:
+    return f"{', '.join(untold)}: give {'it' if len(untold) == 1 else 'them'} by name"
 
 
 def _stage(error: UsageError) -> int:
@@ -218,7 +222,7 @@ class _Fit:
                 untold = [name for name in left if name not in others]
                 if not untold:
                     break
-                words = f"shapes of arrays do not tell {', '.join(untold)}: give it by name"
+                words = f"shapes of arrays do not tell {_by_name(untold)}"
                 raise _Misfit(_UNTOLD, f"{self.source.name}: {words}")
             told |= fresh
         return {name: told[name] for name in wanted if name in told}

@@ -140,6 +140,10 @@ class Parametric(Protocol):
     def parameters(self) -> Mapping[str, inspect.Parameter]: ...
 
 
+_OPTIONS = {  # that Python calls otherwise than the command line does
+    command: f" (the command line has --{command.replace('_', '-')}, Python {python})"
+    for command, python in {"records": "store", "pin": "pins", "no_baseline": "baseline"}.items()
+}
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -156,7 +160,7 @@ def checked_arguments(
     for name in arguments:
         if name not in parameters and rest is None:
             known = ", ".join(signature(p) for p in parameters.values())
-            near = nearest(name, parameters)
+            near = _OPTIONS.get(name) or nearest(name, parameters)
             raise UsageError(f"{operator.name}: unknown argument {name!r}{near}; it takes {known}")
     missing = [
         name

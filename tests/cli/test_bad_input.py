@@ -87,7 +87,7 @@ def test_usage_is_one_line_and_code_2(
     ("text", "message"),
     [
         ("import nothing_of_this_name", "does not import: ModuleNotFoundError"),
-        ("def f(:", "does not import: SyntaxError"),
+        ("def f(:", "does not import: SyntaxError: invalid syntax (bad.py, line 1)\n"),
         ("x = 1", "no operator 'f' in bad.py: known are none"),
         (
             "from ir import operator\n@operator\ndef f(g, m):\n    raise KeyError('oh')",

@@ -109,6 +109,12 @@ def program(m: int = 3) -> Program:
     return BUILT_IN["softmax"].build(m=m, n=4)
 
 
+@operator
+def powers(g: Graph, m: int, p: int, q: int) -> None:
+    """Y = (x + q) ** p."""
+    g.output("Y", (g.input("X", (g.axis("m", m),), "f32") + q) ** p)
+
+
 @pytest.mark.parametrize(
     ("what", "arrays", "given", "message"),
     [
@@ -121,6 +127,7 @@ def program(m: int = 3) -> Program:
         ("matmul", [(4, 5), (5, 7)], {"dtype": "f64"}, "matmul: A is of f64, not float32[4, 5]"),
         ("matmul", [(4, 5), (5, 7)], {"q": 6}, "matmul: unknown argument 'q'"),
         ("top_k", [(4, 5)], {}, "top_k: shapes of arrays do not tell k: give it by name"),
+        (powers, [(4,)], {}, "powers: shapes of arrays do not tell p, q: give them by name"),
         (program(), [(3, 5)], {}, "softmax: X has shape [3, 5]; it is [3, 4]"),
         (lambda kind: program(), [(3, 4)], {}, "shapes of arrays do not tell kind"),
     ],

@@ -88,6 +88,10 @@ def test_files_that_do_not_give_an_operator(file: Path, tmp_path: Path) -> None:
             {"m": 4, "n": 4, "k": 4, "dtpye": "f32"},
             "unknown argument 'dtpye' (did you mean 'dtype'",
         ),
+        (
+            {"m": 4, "n": 4, "k": 4, "records": "r.db"},
+            "unknown argument 'records' (the command line has --records, Python store); it takes m",
+        ),
         ({"m": "four", "n": 4, "k": 4}, "matmul: m='four' is not a whole number"),
         ({"m": 4.5, "n": 4, "k": 4}, "matmul: m=4.5 is not a whole number"),
         ({"m": True, "n": 4, "k": 4}, "matmul: m=True is not a whole number"),
