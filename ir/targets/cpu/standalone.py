@@ -10,7 +10,7 @@ from ir.targets.cpu.pool import pool_c, pool_shared
 
 # The pool's threads run code of the library that started them, so none may be unloaded.
 _SHARED = "-fPIC -shared -pthread -Wl,-z,nodelete"
-C_FLAGS = f"-O3 -march=native -ffp-contract=fast -fno-math-errno -fwrapv {_SHARED}"
+C_FLAGS = f"-O3 -march=native -ffp-contract=fast -fno-math-errno -fwrapv -Wno-psabi {_SHARED}"
 
 
 def standalone(kernel: Kernel, symbol: str = "") -> Standalone:
