@@ -14,6 +14,7 @@ _SEARCHES = 0.8  # share of the trials that decides how many points the grid has
 _FIRST_SEARCHES = 0.65  # share for the first search of each
 _A_SEARCH = 22  # trials of a point, and more where there are many or few points
 LEAST_SEARCH = 8
+AGAIN = 0.9  # of the trials, when searches end
 FIRST = 2  # searches from nothing, which have as many times the trials of others
 _POINTS = 20  # of the grid, and fewer where there are few trials
 _LEAST_POINTS = 4
@@ -56,3 +57,8 @@ class FamilyPlan:
         """Trials of a search that begins with what others found."""
         share = int(_FIRST_SEARCHES * self.trials / (self.points + FIRST))
         return max(LEAST_SEARCH, share)
+
+    @property
+    def first(self) -> int:
+        """Trials of a search that begins with nothing; fewer where there are few for all."""
+        return min(FIRST * self.each, int(AGAIN * self.trials) // FIRST)

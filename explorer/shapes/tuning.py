@@ -34,7 +34,7 @@ from explorer.shapes.choice import Choice, choice_for, choices_for
 from explorer.shapes.cover import covering, losses_of, next_point, owners
 from explorer.shapes.effort import Effort
 from explorer.shapes.family import MOST_POINTS, Point, distance
-from explorer.shapes.family_plan import FIRST, LEAST_SEARCH, FamilyPlan
+from explorer.shapes.family_plan import AGAIN, FIRST, LEAST_SEARCH, FamilyPlan
 from explorer.shapes.known import OPTION
 from explorer.shapes.learnt import Learnt
 from explorer.shapes.members import Members
@@ -47,7 +47,6 @@ from records import Store
 
 TOLERANCE = 0.01  # loss at a measured point that is not worth another schedule
 _NOISE = 0.005  # loss at a measured point that may be chance
-_AGAIN = 0.9  # of the trials, when the others end
 _HELD = 0.06
 _SEARCH_SECONDS = 0.75  # share of the seconds, when the last search begins
 _BY_EXTENT = 0.3  # share of extents in how different members are, beside that of their work
@@ -127,12 +126,12 @@ class _Run:
 
     def _search_points(self) -> None:
         """The ends first, then wherever the regret is expected to be largest."""
-        each = self._plan.each
         for number in range(len(self._grid)):
             point = self._next(number)
             if point is None or (number >= FIRST and not self._room):
                 return
-            self._search(point, FIRST * each if number < FIRST else min(each, self._room))
+            plan = self._plan
+            self._search(point, plan.first if number < FIRST else min(plan.each, self._room))
 
     def _search_again(self) -> None:
         """Where most may be won, with what was found elsewhere since."""
@@ -144,7 +143,7 @@ class _Run:
     @property
     def _room(self) -> int:
         """Trials that another search may have; 0 where there are too few, or it is late."""
-        left = int(_AGAIN * self._plan.trials) - self._trials
+        left = int(AGAIN * self._plan.trials) - self._trials
         return left if left >= LEAST_SEARCH and not self._late(_SEARCH_SECONDS) else 0
 
     def _next(self, number: int) -> Point | None:
@@ -205,7 +204,7 @@ class _Run:
                 return False
             tried = self._all_tried(point, ranked, tried)
             finalists = sorted((one for _, one in ranked), key=tried.__getitem__)[:_FINALISTS]
-            turns = [] if self._late(_AGAIN) else search.in_turns(finalists, _ROUNDS)
+            turns = [] if self._late(AGAIN) else search.in_turns(finalists, _ROUNDS)
             search.state = "done"
             self._job = self._job or search.job.id
             self._trials += search.trials + len(turns)

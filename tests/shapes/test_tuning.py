@@ -64,7 +64,7 @@ def _tune(trials: int = 48, **arguments: Any) -> FamilyResult:
 
 
 def test_a_range_has_a_schedule_for_every_extent(found: FamilyResult, steps: list[Step]) -> None:
-    assert found.trials <= 48 + 16  # what is compared at a point is compared at once
+    assert found.trials <= 48
     assert found.searched[:2] == ((256,), (1,))
     assert {step.what for step in steps} == {"searched", "compared"}
     pieces = list(found.pieces())
@@ -76,6 +76,17 @@ def test_a_range_has_a_schedule_for_every_extent(found: FamilyResult, steps: lis
         assert winner.seconds > 0
     with pytest.raises(UsageError, match=r"not among matmul m=1\.\.256 n=32 k=32"):
         found.winner(m=257)
+
+
+@pytest.mark.parametrize("trials", [16, 20, 23, 32, 50])
+def test_a_range_has_no_more_trials_than_it_was_given(trials: int, tmp_path: Path) -> None:
+    steps: list[Step] = []
+    place = tmp_path / "few.db"
+    found = _tune(trials, m=range(1, 301), progress=steps.append, store=place)
+    assert max(step.trials for step in steps) == found.trials <= trials
+    assert {row.point for row in found.table.rows} >= {(1,), (300,)}
+    with Store(place) as store:
+        assert store.count() == found.trials
 
 
 def test_points_held_out_tell_the_regret(found: FamilyResult) -> None:
