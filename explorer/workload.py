@@ -69,7 +69,23 @@ class Workload:
         given = None if lasts else program
         workload = cls(lasting or program.name, named, target, threads, None, given, memory or "")
         workload.__dict__["program"] = program  # what the property would build again
+        if not isinstance(operator, Program):
+            workload.__dict__["origin"] = operator, checked
         return workload
+
+    @cached_property
+    def origin(self) -> tuple[OperatorLike, Mapping[str, Any]] | None:
+        """What it was built of; None where there is nothing but a program."""
+        return (self.operator, dict(self.arguments)) if self.given is None else None
+
+    def at(self, extents: Mapping[str, Any]) -> Workload:
+        """The same operator at other extents; raises UsageError where nothing builds it there."""
+        if self.origin is None:
+            raise UsageError(f"{self.operator}: a program alone, which has no other extents")
+        operator, arguments = self.origin
+        where = (self.target, self.threads, self.memory)
+        found = Workload.of(operator, {**arguments, **extents}, *where)
+        return found if self.machine is None else found._there(self.machine)
 
     def on(self, machine: str | None) -> Workload:
         """The same on a machine that the target knows by name; raises UsageError."""
@@ -79,8 +95,11 @@ class Workload:
             raise UsageError(
                 f"hardware {machine!r}: target {self.target} knows no machine by name; give none"
             )
-        there = replace(self, machine=self.backend.machine(machine))
-        there.__dict__["program"] = self.program
+        return self._there(self.backend.machine(machine))
+
+    def _there(self, machine: Hardware) -> Workload:
+        there = replace(self, machine=machine)
+        there.__dict__.update(program=self.program, origin=self.origin)
         return there
 
     @cached_property

@@ -1,6 +1,7 @@
 """What searches of families left in the records: the schedule for extents that nobody measured.
 
-The table of a family lies with the job of its first search. Knows stores; nothing of searching.
+The table of a family lies with the job of its first search. It is found by that search's program,
+as measured times are, however the operator is spelled. Knows stores; nothing of searching.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from explorer.rebuilding import Named, of_job
 from explorer.recall import open_store, store_exists
 from explorer.shapes.family import Point
 from explorer.shapes.fitted import fitted
 from explorer.shapes.table import Table
+from ir.errors import TilewrightError
 from records import Job
 
 if TYPE_CHECKING:
@@ -30,7 +33,6 @@ def carried(workload: Workload, store: str | Path | None) -> Winner | None:
     from explorer.shapes.choice import choice_for
     from explorer.shapes.members import Members
     from explorer.winner import Winner
-    from explorer.workload import Workload
 
     found = _found(workload, store)
     if found is None:
@@ -40,11 +42,9 @@ def carried(workload: Workload, store: str | Path | None) -> Winner | None:
     def member(other: Point) -> Workload:
         if other == point:
             return workload
-        arguments = dict(workload.arguments) | dict(zip(table.names, other, strict=True))
-        where = (workload.target, workload.threads, workload.memory)
-        return Workload.of(workload.operator, arguments, *where)
+        return workload.at(dict(zip(table.names, other, strict=True)))
 
-    if workload.given is None:
+    if workload.origin is not None:
         choice = choice_for(table, point, Members(member))
         if choice is None:
             return None
@@ -67,16 +67,16 @@ def _found(workload: Workload, store: str | Path | None) -> tuple[Table, Point, 
         for job in reversed(records.jobs()):
             table = _table_of(job, workload)
             point = None if table is None else _point(table, workload)
-            if table is not None and point is not None:
+            if table is None or point is None:
+                continue
+            if _is_of(table, of_job(records, job), workload):
                 return table, point, job.id
     return None
 
 
 def _table_of(job: Job, workload: Workload) -> Table | None:
-    """The table that lies with a job, if it is of this operator on this machine."""
-    if (job.operator, job.target) != (workload.operator, workload.target):
-        return None
-    if f'"{OPTION}"' not in job.options:
+    """The table that lies with a job, if it is of this machine."""
+    if job.target != workload.target or f'"{OPTION}"' not in job.options:
         return None
     options = json.loads(job.options)
     here = (workload.hardware.key, workload.backend.generator, workload.memory)
@@ -86,10 +86,23 @@ def _table_of(job: Job, workload: Workload) -> Table | None:
 
 
 def _point(table: Table, workload: Workload) -> Point | None:
-    """The workload's values of what varies, if it is a member of the family."""
+    """The workload's values of what varies, if they are of those that the family has."""
     arguments = dict(workload.arguments)
-    names = dict(table.varying)
-    rest = {name: value for name, value in arguments.items() if name not in names}
-    if rest != dict(table.fixed) or any(arguments.get(n) not in e for n, e in names.items()):
+    if any(arguments.get(name) not in extents for name, extents in table.varying):
         return None
-    return tuple(int(arguments[name]) for name in names)
+    return tuple(int(arguments[name]) for name in table.names)
+
+
+def _is_of(table: Table, first: Named, workload: Workload) -> bool:
+    """Whether the operator makes of the extents of the family's first search that very program.
+
+    Where that cannot be told, it is the same operator if it is spelled so, with the same arguments.
+    """
+    there = json.loads(first.extents)
+    if workload.origin is not None and first.key and there.keys() >= set(table.names):
+        try:
+            return workload.at({n: there[n] for n in table.names}).program.key == first.key
+        except TilewrightError:
+            return False
+    rest = {name: value for name, value in workload.arguments if name not in table.names}
+    return first.operator == workload.operator and rest == dict(table.fixed)
