@@ -336,7 +336,7 @@ class ExpectationMaker:
         for number in range(SETS):
             found = self._recipe.expected(number, HOST)
             for name, array in found.inputs.items():
-                np.save(_file(self._folder, number, name), array)
+                _write(_file(self._folder, number, name), array)
             for name, bounds in found.bounds.items():
                 self._save(number, name, bounds)
                 scales[name] = (*scales.get(name, ()), bounds.scale)
@@ -347,10 +347,21 @@ class ExpectationMaker:
         )  # fmt: skip
 
     def _save(self, number: int, name: str, bounds: Bounds) -> None:
-        np.save(_file(self._folder, number, name, "low"), bounds.low)
-        np.save(_file(self._folder, number, name, "high"), bounds.high)
+        _write(_file(self._folder, number, name, "low"), bounds.low)
+        _write(_file(self._folder, number, name, "high"), bounds.high)
         for dim, pick in enumerate(bounds.picks or ()):
-            np.save(_file(self._folder, number, name, f"pick{dim}"), pick)
+            _write(_file(self._folder, number, name, f"pick{dim}"), pick)
+
+
+def _write(file: Path, array: Array) -> None:
+    """Raises OSError that says what to do, where a disk is full or files have a limit."""
+    try:
+        np.save(file, array)
+    except OSError as error:
+        raise OSError(
+            f"{file.parent}: no room for {array.nbytes:,} bytes of operands ({error}): free some "
+            "there, or raise the limit on files (ulimit -f)"
+        ) from error
 
 
 def _file(folder: str, number: int, name: str, part: str = "value") -> Path:

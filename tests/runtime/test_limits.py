@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,3 +43,24 @@ def test_a_worker_has_the_lower_limit(
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"core": [0, 0], "file": list(within)}
+
+
+def test_operands_beyond_the_limit_are_told_in_a_line(tmp_path: Path) -> None:
+    own = {
+        "TILEWRIGHT_RECORDS": str(tmp_path / "r.db"),
+        "TILEWRIGHT_CACHE": str(tmp_path / "cache"),
+    }
+    words = (
+        "import resource, sys; from explorer import cli; "
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({8 * _MEG}, {8 * _MEG})); "
+        "sys.exit(cli.invoke(sys.argv[1:]))"
+    )
+    command = ["tune", "row_sum", "m=2048", "n=2048", "--trials", "1", "--no-baseline"]
+    done = subprocess.run(
+        [sys.executable, "-c", words, *command],
+        capture_output=True, text=True, check=False, timeout=60, env=os.environ | own,
+    )  # fmt: skip
+    assert done.returncode not in (0, 1)
+    assert done.stderr.count("\n") == 1
+    assert "no room for 16,777,216 bytes of operands (" in done.stderr
+    assert "raise the limit on files (ulimit -f)" in done.stderr
