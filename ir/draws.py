@@ -77,14 +77,35 @@ class Draws:
         found += halves[1::2] * kind(_BETWEEN)
         return found
 
-    def whole(self, low: int, high: int, start: int, count: int) -> Array:
-        """Integers from `low` to `high`, both included, as i64."""
-        span = high - low + 1
+    def whole(
+        self, low: int, high: int, start: int, count: int, dtype: Any = np.int64
+    ) -> Array:  # fmt: skip
+        """Integers from `low` to `high`, both included, of an integer type that has them."""
+        kind = np.dtype(dtype)
+        found: Array = self._below(high - low + 1, start, count).astype(kind)
+        found += np.array(low).astype(kind)  # what wraps around on the way comes back
+        return found
+
+    def _below(self, span: int, start: int, count: int) -> Array:
+        """Unsigned integers below `span`: the upper half of 32 bits times that."""
         if span > 1 << 32:
-            wide = self.bits(64, start, count) % np.uint64(span)
-        else:
-            wide = self.bits(32, start, count).astype(np.uint64) * np.uint64(span) >> np.uint64(32)
-        return wide.astype(np.int64) + low
+            return self.bits(64, start, count) % np.uint64(span)
+        bits = self.bits(32, start, count)
+        if span == 1 << 32:
+            return bits
+        if span & (span - 1) == 0 and span > 1:
+            bits >>= np.uint32(33 - span.bit_length())
+            return bits
+        if span > 1 << 16:
+            return bits.astype(np.uint64) * np.uint64(span) >> np.uint64(32)
+        upper = bits >> np.uint32(16)  # in halves: no product has more than 32 bits
+        upper *= np.uint32(span)
+        bits &= np.uint32(0xFFFF)
+        bits *= np.uint32(span)
+        bits >>= np.uint32(16)
+        upper += bits
+        upper >>= np.uint32(16)
+        return upper
 
     def array(self, shape: tuple[int, ...], dtype: str, recipe: Recipe) -> Array:
         """An array in storage of `dtype`, made piece by piece; by threads on the host."""

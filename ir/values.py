@@ -341,4 +341,9 @@ def of_range(spec: TensorSpec, low: int, high: int, draws: Draws) -> Array:
     """Integers of a range, both ends included: what an input is that says nothing."""
     if dtype_of(spec.dtype).kind == "bool":
         low, high = 0, 1
-    return _elementwise(spec, draws, lambda d, s, n: d.whole(low, high, s, n))
+    kind = np.dtype(numpy_dtype(spec.dtype))
+    if is_float(spec.dtype) or kind.kind not in "iu":
+        return _elementwise(spec, draws, lambda d, s, n: d.whole(low, high, s, n))
+    return draws.array(
+        spec.shape, spec.dtype, lambda d, start, count: d.whole(low, high, start, count, kind)
+    )

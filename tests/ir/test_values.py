@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 
 import ir
 from ir import Graph, Program, ProgramError, operator, parse, reduce, to_text
@@ -124,3 +126,24 @@ def _program(values: Values, dtype: str = "f32") -> Program:
 def test_refusals(make: Any, words: str) -> None:
     with pytest.raises(ProgramError, match=words):
         make()
+
+
+@given(
+    low=st.integers(-(1 << 40), 1 << 40), span=st.integers(1, 1 << 41),
+    dtype=st.sampled_from([np.int8, np.uint8, np.int16, np.int32, np.int64]),
+)  # fmt: skip
+@example(low=-128, span=256, dtype=np.int8)
+@example(low=0, span=1, dtype=np.uint8)
+@example(low=-4, span=9, dtype=np.int8)
+@example(low=0, span=1 << 16, dtype=np.int32)
+@example(low=-(1 << 31), span=1 << 32, dtype=np.int32)
+@example(low=0, span=(1 << 16) + 1, dtype=np.int32)
+def test_integers_are_the_upper_half_of_a_product(low: int, span: int, dtype: type) -> None:
+    """By whatever arithmetic, in whatever type has them."""
+    draws, kind = Draws.named(1, "x"), np.iinfo(dtype)
+    assume(kind.min <= low and low + span - 1 <= kind.max)
+    bits = draws.bits(64 if span > 1 << 32 else 32, 16, 41).astype(object)
+    wanted = bits % span if span > 1 << 32 else (bits * span) >> 32
+    found = draws.whole(low, low + span - 1, 16, 41, dtype)
+    assert found.dtype == dtype
+    assert (found.astype(object) == wanted + low).all()
