@@ -83,7 +83,7 @@ class Draws:
         """Integers from `low` to `high`, both included, of an integer type that has them."""
         kind = np.dtype(dtype)
         found: Array = self._below(high - low + 1, start, count).astype(kind)
-        found += np.array(low).astype(kind)  # what wraps around on the way comes back
+        found += kind.type(low)  # what wraps around on the way comes back
         return found
 
     def _below(self, span: int, start: int, count: int) -> Array:
