@@ -76,9 +76,12 @@ def in_parts(program: Program, parts: int, taken: frozenset[str]) -> tuple[Progr
     statistics = _statistics(program, axis, taken)
     if statistics:
         first, rest = statistics
-        names = frozenset(spec.name for part in statistics for spec in part.tensors)
-        found = in_parts(first, parts, taken | names)
-        return (*found, rest) if len(found) > 1 else (program,)
+        names = taken | frozenset(spec.name for part in statistics for spec in part.tensors)
+        found = in_parts(first, parts, names)
+        if len(found) == 1:
+            return (program,)
+        names |= frozenset(spec.name for part in found for spec in part.tensors)
+        return (*found, *in_parts_beside(rest, parts, names))
     made = _parts(program, axis, parts)
     if made is None:
         return (program,)
@@ -180,11 +183,20 @@ def _statistics(
     program: Program, axis: str, taken: frozenset[str] = frozenset()
 ) -> tuple[Program, Program] | None:
     """What is reduced along an axis that outputs have too, and the rest, which reads it; None where
-    no output has the axis."""
+    no output has the axis. What has no parts together (an entropy behind a softmax) is the rest's,
+    the last of a chain first."""
     if not any(axis in store.axes for _, store in program.stores()):
         return None
-    along = (n for n in reductions_of(program) if axis in reduced_axes(program.nodes[n]))
-    return parted_at(program, {boundary_of(program, n) for n in along}, taken)
+    along = {n for n in reductions_of(program) if axis in reduced_axes(program.nodes[n])}
+    depths = {n: len(_all_before(program, n) & along) for n in along}
+    every = None
+    for most in sorted({*depths.values()}, reverse=True):
+        ends = {boundary_of(program, n) for n in along if depths[n] <= most}
+        found = parted_at(program, ends, taken)
+        every = every or found
+        if _parts(found[0], axis, 2) is not None:
+            return found
+    return every
 
 
 def _uneven(program: Program, axis: str) -> bool:
