@@ -142,10 +142,14 @@ def _kernels(
         kernels.setdefault(record.kernel_key or record.schedule_key, []).append(record)
     scale = _scale([_undisturbed(trials) for trials in kernels.values()])
     rows, seconds, confirmed, trusts = [], [], [], []
+    known = frozenset(space.names)
     for found in kernels.values():
         trials = _undisturbed(found)
+        schedule = Schedule.from_json(trials[0].schedule)
+        if not known.issuperset(schedule.as_dict()):
+            continue  # thousands of these: `encode` looks for the nearest name each time
         try:
-            rows.append(space.encode(_completed(space, Schedule.from_json(trials[0].schedule))))
+            rows.append(space.encode(_completed(space, schedule)))
         except UsageError:
             continue  # of a space that this version no longer spans
         seconds.append(_seconds(trials, scale))
