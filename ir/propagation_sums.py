@@ -122,7 +122,9 @@ def _weighed(
         return known_or_infinite(product_sum(tile, weights, over).aligned(axes))
 
 
-def accumulated(root: Array, total: Array, terms: int | Array, way: Accumulation) -> Error:
+def accumulated(
+    root: Array, total: Array, terms: int | Array, way: Accumulation, runs: bool = True
+) -> Error:
     """The roundings of a running sum, given the root of its terms' squares and its size; of each
     of several sums, if `terms` are as many.
 
@@ -130,8 +132,9 @@ def accumulated(root: Array, total: Array, terms: int | Array, way: Accumulation
     root sqrt(i / n (1 - i / n)) around it. Roundings to nearest add up as random numbers do. An
     instruction that truncates aligns its products and the sum to the largest of them: half a unit
     of that is lost of the sum each time, which does not cancel, and a part of each product.
+    Long sums to nearest are added up in `runs`, but where each sum on the way is asked for.
     """
-    steps, terms = np.ceil(terms / way.terms), np.maximum(terms, 1)
+    steps, terms = np.ceil(np.divide(terms, way.terms)), np.maximum(terms, 1)
     with np.errstate(all="ignore"):
         if way.truncates:
             size = _BRIDGE * root + total / 2
@@ -139,7 +142,8 @@ def accumulated(root: Array, total: Array, terms: int | Array, way: Accumulation
             aligned = way.unit * (size + _LARGEST * root / np.sqrt(terms))
             aligned = np.where(np.isfinite(aligned), aligned, 0.0)
             return Error(way.unit / 2 * steps * size, np.square(aligned) * (terms / 3))
-        size = np.square(way.unit * (root + total)) * (steps / 3)
+        count = way.in_a_row(terms) if runs else steps
+        size = np.square(way.unit * (root + total)) * (count / 3)
         return Error(0.0, np.where(np.isfinite(size), size, 0.0))
 
 
@@ -214,7 +218,7 @@ def running_sum(
             squares = summed(np.square(arg.array))
         way = model.accumulation(dtype, dtype, dtype)
         terms = arg.array.shape[place]
-        found = accumulated(np.sqrt(squares), np.abs(result.array), terms, way)
+        found = accumulated(np.sqrt(squares), np.abs(result.array), terms, way, runs=False)
     if arg.error is None:
         return found
     return both(found, Error(summed(arg.error.wide), summed(arg.error.spread)))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # ops import this module
 
 SIGMAS = 6.0  # no element of a billion lies further out, were errors normal
 SAFETY = 2.0  # what the model's constants may be off
+LEAST_TERM = 2.0**10  # units of a sum that its terms have in the mean, where kernels go on adding
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,15 @@ class Accumulation:
     unit: float
     terms: int = 1
     truncates: bool = False
+
+    def in_a_row(self, terms: int | Array) -> Array:
+        """How many roundings of a sum of so many terms count: those of runs in which a term is
+        still some units of the sum, and of adding up the runs. One after the other without an end,
+        a sum gets where it loses a part of each term, always to the same side."""
+        steps = np.ceil(np.divide(terms, self.terms))
+        run = 1.0 / (LEAST_TERM * self.unit)
+        found: Array = np.minimum(steps, run + steps / run)
+        return found
 
     def bias(self, terms: int) -> float:
         """By which part of itself a sum of so many terms may be too small: half a unit for each

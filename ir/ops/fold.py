@@ -25,7 +25,7 @@ from ir.ops.parts import first_part, joined, whole, without_first
 from ir.perturbed import Noise
 from ir.propagation import converted
 from ir.propagation_sums import reduced, running_sum
-from ir.roundoff import ErrorModel
+from ir.roundoff import ROUNDED, ErrorModel
 from ir.scalar import scalar_function
 
 
@@ -95,9 +95,11 @@ class Fold:
         return Error(found.wide * more, found.spread * more * more)
 
     def _more(self, env: Environment) -> float:
-        """How much more often than a tree a kernel rounds that goes one by one."""
+        """How much more often than a tree a kernel rounds that goes one by one, by runs where there
+        are many and no state on the way is asked for."""
         terms = len(env.coordinates[self.axis])
-        return terms / max(1.0, float(np.log2(terms)))
+        count = terms if self.keep else float(ROUNDED["f32"].in_a_row(terms))
+        return count / max(1.0, float(np.log2(terms)))
 
     def drawn(
         self, args: Sequence[TileArray], types: Sequence[TileType], exact: TileArray,

@@ -130,7 +130,7 @@ class Scatter:
             with np.errstate(all="ignore"):
                 root = np.sqrt(sent("sum", np.square(value)))
             way = model.accumulation(dtype, dtype, dtype)
-            found = accumulated(root, np.abs(result.array), sent("sum", 1.0), way)
+            found = accumulated(root, np.abs(result.array), sent("sum", 1.0), way, runs=False)
         if moved is not None:
             found = both(found, Error(moved))
         if own is None:
