@@ -29,6 +29,7 @@ from ir.targets.cpu.parts import StagedPart
 from ir.targets.cpu.phase_features import PhaseFeatures
 from ir.targets.cpu.plain_part import PlainPart
 from ir.targets.cpu.plan import round_up
+from ir.targets.cpu.runs import in_runs
 from ir.targets.cpu.splitting import WHOLE, split_program
 
 Part = StagedPart | PlainPart
@@ -124,6 +125,7 @@ def _lower(program: Program, schedule: Schedule, hardware: Hardware, full: bool)
         phased.emit(frame)
     else:
         frame = _by_stretches(program, stretches[names.index(value) - 1], own, hardware)
+    in_runs(frame.b)
     function = frame.b.function
     texts = [("llvm", print_llvm(function, hardware.isa))]
     if full:

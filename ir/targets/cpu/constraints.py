@@ -20,6 +20,7 @@ from ir.targets.cpu.shape import OperandShape, StageShape
 Check = Callable[[Columns], Any]
 Reading = tuple[str, str, str, bool, bool]  # lanes, rows, instruction; legal packed, legal in place
 TILE_REGISTERS = 8
+MOST_BLOCKS = 1 << 16  # of a long sum; each has bounded runs of its own (`runs`)
 MAX_BODY = 96  # register tile x unroll: larger bodies only cost compile time
 
 
@@ -45,6 +46,7 @@ class Constraints:
         self.found += CarriedLoops(self.decisions).constraints()
         for shape in self.decisions.shapes:
             self._axes(shape)
+            self._blocks(shape)
             if f"rows.{shape.stage.name}" in self.names:
                 self._idle_rows(shape)
                 self._registers(shape)
@@ -120,6 +122,29 @@ class Constraints:
             least = min((int(domains[name][0]) for name in names), default=self.extents[axis])
             total *= -(-self.extents[axis] // least)
         return total
+
+    def _blocks(self, shape: StageShape) -> None:
+        """Each block of a sum in f32 is added to what those before it came to: where there are very
+        many, that loses what is below its last place."""
+        stage = shape.stage
+        sums = any(a.kind == "sum" and a.dtype == "f32" for a in stage.accumulators)
+        cut = [axis for axis in stage.reduce if f"tile.{axis}.0" in self.names]
+        least = {d.name: min(d.domain) for d in self.decisions.found if d.group == "tile"}
+
+        def blocks(size: Callable[[str], Any]) -> Any:
+            total: Any = 1
+            for axis in cut:
+                total = total * -(-self.extents[axis] // size(f"tile.{axis}.0"))
+            return total
+
+        if not sums or blocks(lambda name: int(least[name])) <= MOST_BLOCKS:
+            return
+        self.add(
+            f"blocks-added.{stage.name}",
+            f"at most {MOST_BLOCKS:,} blocks are added up one after the other",
+            lambda columns: blocks(lambda name: columns[name].astype(np.int64)) <= MOST_BLOCKS,
+            lambda s: f"{blocks(lambda name: int(s[name])):,} blocks",
+        )
 
     # -- register tiles
 

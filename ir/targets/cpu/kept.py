@@ -57,14 +57,14 @@ class KeptLanes(StageEmitter):
                 for i, j in points:
                     self.write(result, i, j, self.lanes)
             return
-        values = self._begin(points)
+        values, before = self._begin(points)
         if self.binding.dot.moved and self._sums is None:
             values += self._no_sums(masks)
         values = self._reduce(list(self._reduction_order()), dict(site), masks, points, values)
         self.evaluator.at(site, masks)
         if self.binding.dot.moved:
             values = self._moved_back(masks, points, values + (self._sums or []))
-        self._bind(points, values)
+        self._bind(points, self._behind(before, points, values))
         self.finish(points, self.lanes)
 
     def _bind(self, points: list[tuple[int, int]], values: Accumulators) -> None:
@@ -73,24 +73,50 @@ class KeptLanes(StageEmitter):
             for i, j in points:
                 self.evaluator.bound[self.evaluator.key(accumulator.node, i, j)] = next(source)
 
-    def _begin(self, points: list[tuple[int, int]]) -> Accumulators:
-        """Identity on the first block, else the rescaled state."""
+    def _begin(self, points: list[tuple[int, int]]) -> tuple[Accumulators, dict[int, Accumulators]]:
+        """Identity on the first block, else the rescaled state; and the states that are added
+        behind the block instead, by accumulator."""
         values: Accumulators = []
+        before: dict[int, Accumulators] = {}
         for accumulator in self.stage.accumulators:
             start = self.start(accumulator, self.lanes)
-            if not self.stateful(accumulator):
-                values += [start] * len(points)
-                for i, j in points:
-                    self.bind_prior(accumulator, start, i, j)
-                continue
-            if self.flags.first is False:
-                pairs = [self._old(accumulator, i, j, self.lanes) for i, j in points]
-            else:
-                pairs = self._branch_old(accumulator, points, start)
-            values += [rescaled for rescaled, _ in pairs]
-            for (i, j), (_, raw) in zip(points, pairs, strict=True):
+            states = [(start, start)] * len(points)
+            if self.stateful(accumulator) and not self._is_late(accumulator):
+                states = self._states(accumulator, points)
+            rescaled = [value for value, _ in states]
+            if self.apart(accumulator):
+                before[accumulator.node] = rescaled
+                rescaled = [start] * len(points)
+            values += rescaled
+            for (i, j), (_, raw) in zip(points, states, strict=True):
                 self.bind_prior(accumulator, raw, i, j)
-        return values
+        return values, before
+
+    def _is_late(self, accumulator: Accumulator) -> bool:
+        """Whether its state is not asked for before the block is done."""
+        scaled = accumulator.factor is not None or accumulator.addend is not None
+        return self.apart(accumulator) and not scaled and not self.carried(accumulator)
+
+    def _behind(
+        self, before: dict[int, Accumulators], points: list[tuple[int, int]], values: Accumulators
+    ) -> Accumulators:
+        """What blocks come to, with the states that were not what they began with."""
+        found, count = list(values), len(points)
+        for number, accumulator in enumerate(self.stage.accumulators):
+            states = before.get(accumulator.node, [])
+            if self._is_late(accumulator):
+                states = [value for value, _ in self._states(accumulator, points)]
+            for at, state in enumerate(states, number * count):
+                found[at] = self.b.op("fadd", state, found[at])
+        return found
+
+    def _states(
+        self, accumulator: Accumulator, points: list[tuple[int, int]]
+    ) -> list[tuple[Value, Value]]:
+        """(rescaled state, raw state) of every point; the identity on the first block."""
+        if self.flags.first is False:
+            return [self._old(accumulator, i, j, self.lanes) for i, j in points]
+        return self._branch_old(accumulator, points, self.start(accumulator, self.lanes))
 
     def _branch_old(
         self, accumulator: Accumulator, points: list[tuple[int, int]], start: Value

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 from ir.ops.load import Load
@@ -19,6 +20,7 @@ from ir.targets.cpu.access import Access, Position, Site
 from ir.targets.cpu.evaluate import Evaluator, scalar_of
 from ir.targets.cpu.nest import Builder, Index, Type, Value
 from ir.targets.cpu.plan import Binding
+from ir.targets.cpu.runs import RUN
 
 if TYPE_CHECKING:
     from ir.targets.cpu.lower import Lowering, Region
@@ -236,6 +238,13 @@ class StageEmitter:
     def stateful(self, accumulator: Accumulator) -> bool:
         """Whether the value lives in a buffer between blocks."""
         return accumulator.node in self.plan.buffers and self.flags.first is not True
+
+    def apart(self, accumulator: Accumulator) -> bool:
+        """Whether what a block adds up is added to the state as one: a long sum in bounded runs."""
+        extents = self.low.program.axes
+        terms = prod(extents[axis] for axis in self.stage.reduce)
+        single = accumulator.kind == "sum" and scalar_of(accumulator.dtype) == "f32"
+        return single and terms > RUN and self.stateful(accumulator)
 
     def previous(self, accumulator: Accumulator, i: int, j: int, lanes: int) -> Value:
         """The state left by earlier blocks, rescaled."""

@@ -16,7 +16,6 @@ from ir.plain.code import (
     GROUP,
     TENSOR,
     THREAD,
-    Accumulate,
     Array,
     Assign,
     Between,
@@ -37,7 +36,6 @@ from ir.plain.code import (
     Write,
 )
 from ir.plain.pieces import parts_in
-from ir.plain.scalars import merged
 from ir.program import Program
 from ir.targets.cpu import integers
 from ir.targets.cpu.evaluate import cast, scalar_of
@@ -46,6 +44,7 @@ from ir.targets.cpu.functions import apply_function
 from ir.targets.cpu.instructions import VectorRow
 from ir.targets.cpu.mathlib import Arithmetic
 from ir.targets.cpu.nest import BIT, I64, Index, Type, Value
+from ir.targets.cpu.plain_folds import FoldLowering, Variables, assigned
 from ir.targets.cpu.plain_lanes import TURNS, lanes_of, summed
 from ir.targets.cpu.plan import round_up
 
@@ -53,8 +52,6 @@ LINE = 64
 _FEW = 4  # lanes of what whole vectors leave
 _OF_INDICES = {"add": "iadd", "sub": "isub", "mul": "imul", "max": "imax", "min": "imin"}
 _COMPARISONS = ("lt", "le", "eq")
-
-Variables = dict[str, Index]
 
 
 def own_arrays(
@@ -103,7 +100,7 @@ def plain_room(
     return Room(round_up(max(shared, default=0), PAGE), round_up(max(own, default=0), PAGE))
 
 
-class PlainLowering:
+class PlainLowering(FoldLowering):
     """State of one lowering: where arrays are, and what variables hold in the current block.
 
     `parts` are tensors in what threads share, each with its place. `beside` points have an element
@@ -311,60 +308,6 @@ class PlainLowering:
             body = (Loop(name, extent, body),)
         self._block(body, variables)
 
-    def _turned(self, variable: Index, extent: int, backward: bool) -> Index:
-        return self.b.sub(extent - 1, variable) if backward else variable
-
-    # --- folds --------------------------------------------------------------------------------
-
-    def _accumulate(self, s: Accumulate, variables: Variables) -> None:
-        """The first iteration stands before the loop; in it, flagged, where there are loops."""
-        names = [state.name for state in s.states]
-        changed = [name for name in assigned((*s.body, *s.keep)) if name in variables]
-        changed += [name for name in names if name not in changed]
-        peeled = s.extent == 1 or not any(map(_has_loops, (*s.body, *s.keep)))
-        start = dict(variables)
-        if peeled:
-            first = self._turned(0, s.extent, s.backward)
-            found = self._step(s, {**start, s.variable.name: first}, True, changed)
-            start.update(zip(changed, found, strict=True))
-        else:
-            zeros = {n: self.b.constant(0, Type(scalar_of(n.dtype))) for n in s.states}
-            start |= {name.name: self.held(name, zero) for name, zero in zeros.items()}
-        if not peeled or s.extent > 1:
-            initial = [start[name] for name in changed]
-            with self.b.loop(s.variable.name, int(peeled), s.extent, 1, initial) as loop:
-                here = {**start, **dict(zip(changed, loop.carried, strict=True))}
-                here[s.variable.name] = self._turned(loop.variable, s.extent, s.backward)
-                first_here = False if peeled else self.b.compare("eq", loop.variable, 0)
-                loop.block.yields = self._step(s, here, first_here, changed)
-            start.update(zip(changed, loop.results, strict=True))
-        variables.update((name, start[name]) for name in changed)
-
-    def _step(
-        self, s: Accumulate, here: Variables, first: Value | bool, changed: Sequence[str]
-    ) -> tuple[Index, ...]:
-        """One iteration; what it leaves in the variables `changed`."""
-        self._block(s.body, here)
-        pairs = zip(s.states, s.values, strict=True)
-        values = [self._as_state(state, self.value(value, here)) for state, value in pairs]
-        if first is not True:
-            given = [given_state(state) for state in s.states]
-            here.update((name.name, value) for name, value in zip(given, values, strict=True))
-            known: dict[int, Index] = {}
-            results = [self.value(new, here, known) for new in merged(s.merge, s.states, given)]
-            if isinstance(first, Value):
-                both = zip(values, results, strict=True)
-                results = [self.b.select(first, value, result) for value, result in both]
-            values = results
-        here.update((state.name, value) for state, value in zip(s.states, values, strict=True))
-        self._block(s.keep, here)
-        return tuple(here[name] for name in changed)
-
-    def _as_state(self, state: Name, value: Value) -> Value:
-        found = self.held(state, value)
-        assert isinstance(found, Value)
-        return found
-
     # --- scalars ------------------------------------------------------------------------------
 
     def value(
@@ -445,40 +388,5 @@ class PlainLowering:
         return self.b.offset(self.bases[array.name], place)
 
 
-def given_state(state: Name) -> Name:
-    """What one iteration gives for a state of a fold."""
-    return Name(f"{state.name}'", state.dtype)
-
-
 def _unsigned(dtype: str) -> bool:
     return dtype_of(dtype).kind in ("uint", "bool")
-
-
-def assigned(body: Iterable[Statement]) -> list[str]:
-    """Variables from before a block that it assigns, in order."""
-    found: dict[str, None] = {}
-    own: set[str] = set()
-    for s in body:
-        if isinstance(s, Let | Claim):
-            own.add(s.name.name)
-        elif isinstance(s, Assign):
-            found |= {} if s.name.name in own else {s.name.name: None}
-        else:
-            found |= {name: None for name in _assigned_within(s) if name not in own}
-        if isinstance(s, Accumulate):
-            own |= {state.name for state in s.states}
-    return list(found)
-
-
-def _assigned_within(s: Statement) -> list[str]:
-    if isinstance(s, If):
-        return assigned(s.body) + assigned(s.other)
-    if isinstance(s, Loop | Between | Spread):
-        return assigned(s.body)
-    return assigned((*s.body, *s.keep)) if isinstance(s, Accumulate) else []
-
-
-def _has_loops(s: Statement) -> bool:
-    if isinstance(s, If):
-        return any(map(_has_loops, (*s.body, *s.other)))
-    return isinstance(s, Loop | Between | Spread | Accumulate)

@@ -40,7 +40,8 @@ from ir.targets.cpu.frame import Frame
 from ir.targets.cpu.functions import apply_function
 from ir.targets.cpu.instructions import VectorRow
 from ir.targets.cpu.nest import I64, Index, Type, Value
-from ir.targets.cpu.plain import PlainLowering, Variables, given_state
+from ir.targets.cpu.plain import PlainLowering
+from ir.targets.cpu.plain_folds import Variables, given_state
 
 _COMPUTED = ("f32", "i32", "bool")
 

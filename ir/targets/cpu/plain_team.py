@@ -35,11 +35,11 @@ from ir.plain.code import (
 from ir.plain.meetings import Access, Order, accesses_here, accesses_of, anywhere
 from ir.plain.scalars import times
 from ir.plain.strides import steps_of
-from ir.targets.cpu.evaluate import scalar_of
 from ir.targets.cpu.frame import Frame
 from ir.targets.cpu.instructions import VectorRow
-from ir.targets.cpu.nest import Index, Type, Value
-from ir.targets.cpu.plain import LINE, PlainLowering, Variables
+from ir.targets.cpu.nest import Index, Value
+from ir.targets.cpu.plain import LINE, PlainLowering
+from ir.targets.cpu.plain_folds import Variables
 from ir.targets.cpu.plan import round_up
 
 _ROWS = 4  # of a shared loop, for each thread, from which whole rows are shared out
@@ -270,7 +270,7 @@ class TeamLowering(PlainLowering):
                 super()._accumulate(s, variables)
                 return
             here = dict(variables)
-            self._part(s, here, *self._share(s.extent))
+            self._runs(s, here, *self._share(s.extent))
             if self.parts_read:
                 self._meet()
             here[s.variable.name] = self.frame.thread
@@ -287,17 +287,3 @@ class TeamLowering(PlainLowering):
         dtype = s.states[number].dtype
         self.arrays[_slot(number)] = Array(_slot(number), dtype, 0)
         return Element(_slot(number), times(s.variable, LINE // dtype_of(dtype).bytes), dtype)
-
-    def _part(self, s: Accumulate, variables: Variables, low: Index, high: Index) -> None:
-        """What iterations from `low` to before `high` come to, of which there are some."""
-        start = dict(variables)
-        for state in s.states:
-            start[state.name] = self.b.constant(0, Type(scalar_of(state.dtype)))
-        names = [state.name for state in s.states]
-        initial = [start[name] for name in names]
-        with self.b.loop(s.variable.name, low, high, 1, initial, False) as loop:
-            here = {**start, **dict(zip(names, loop.carried, strict=True))}
-            here[s.variable.name] = self._turned(loop.variable, s.extent, s.backward)
-            first = self.b.compare("eq", loop.variable, low)
-            loop.block.yields = self._step(s, here, first, names)
-        variables.update(zip(names, loop.results, strict=True))

@@ -7,6 +7,8 @@ over the accumulator tiles, stored to a scratch area in L1.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from ir.errors import Refusal
@@ -22,12 +24,14 @@ from ir.targets.cpu.instructions import (
 from ir.targets.cpu.kept import KeptLanes
 from ir.targets.cpu.nest import Index, Type, Value
 from ir.targets.cpu.plan import main_reduction
+from ir.targets.cpu.runs import RUN
 
 if TYPE_CHECKING:
     from ir.targets.cpu.lower import Lowering
 
 TILES = 8
 ROW_BYTES = 64
+TOTALS = TILES * 16 * ROW_BYTES  # where totals of long sums are, behind the tiles of a run
 
 
 def configure(lowering: Lowering) -> None:
@@ -54,9 +58,13 @@ class TileStage(KeptLanes):
         if len(self.stage.accumulators) * high * wide + high + 1 > TILES:
             raise Refusal("tile-registers", f"{self.stage.name}: {high} x {wide} tiles do not fit")
         self.evaluator.bound = {}
+        masks = self.lane_masks(lane_count)
+        if self._is_long():
+            self._sums_in_runs(dict(site), rows, high, wide)
+            self._epilogue(dict(site), rows, masks, TOTALS)
+            return
         self._start(dict(site), rows, high, wide)
         self._products(dict(site), high, wide)
-        masks = self.lane_masks(lane_count)
         if rows % 16 == 0 and not any(masks.values()) and self._only_state():
             self._store_state(dict(site), high, wide)
             return
@@ -235,13 +243,52 @@ class TileStage(KeptLanes):
             stride = access.stride(self.binding.row)
         self._load(tile, self.b.offset(pointer, at), stride)
 
+    # -- long sums of floats: in bounded runs, whose totals are in scratch
+
+    def _is_long(self) -> bool:
+        """An instruction adds `depth` products to an accumulator as one."""
+        terms = prod(self.low.program.axes[axis] for axis in self.stage.reduce)
+        single = any(a.dtype == "f32" for a in self.stage.accumulators)
+        return single and terms > RUN * self.binding.depth
+
+    def _sums_in_runs(self, site: dict[str, Position], rows: int, high: int, wide: int) -> None:
+        """The state, or zeros, and run by run what the products of it come to."""
+        self._start(site, rows, high, wide)
+        self._spill(high, wide, TOTALS)
+        main = main_reduction(self.plan.staged, self.stage)
+        region = self.low.regions[main]
+        others = prod(self.low.regions[a].size for a in self.stage.reduce if a != main)
+        step = max(1, RUN // (others * self.binding.unroll)) * self.binding.unroll
+        with self.b.loop(main, region.low, region.high, step * self.binding.depth) as loop:
+            end = self.b.add(loop.variable, step * self.binding.depth)
+            end = self.b.minimum(end, region.high)
+            self.low.regions[main] = replace(region, low=loop.variable, high=end, exact=False)
+            self._zero(high, wide)
+            self._products(site, high, wide)
+            self._spill(high, wide)
+            self._add_to_totals(high, wide)
+            self.low.regions[main] = region
+
+    def _add_to_totals(self, high: int, wide: int) -> None:
+        type, scratch = Type("f32", self.lanes), self.low.tile_scratch
+        with self.b.loop("r", 0, 16, 1) as loop:
+            row = self.b.offset(scratch, self.b.mul(loop.variable, ROW_BYTES))
+            for n in range(len(self.stage.accumulators)):
+                for place in (
+                    self.scratch(n, i, j, wide) for i in range(high) for j in range(wide)
+                ):
+                    total = self.b.load(type, row, TOTALS + place)
+                    part = self.b.load(type, row, place)
+                    self.b.store(self.b.op("fadd", total, part), row, TOTALS + place)
+
     # -- results
 
-    def _spill(self, high: int, wide: int) -> None:
+    def _spill(self, high: int, wide: int, at: int = 0) -> None:
         for n in range(len(self.stage.accumulators)):
             for i in range(high):
                 for j in range(wide):
-                    pointer = self.b.offset(self.low.tile_scratch, self.scratch(n, i, j, wide))
+                    place = at + self.scratch(n, i, j, wide)
+                    pointer = self.b.offset(self.low.tile_scratch, place)
                     self.b.intrinsic(
                         TILE_STORE,
                         None,
@@ -250,7 +297,9 @@ class TileStage(KeptLanes):
                         self._wide(ROW_BYTES),
                     )
 
-    def _epilogue(self, site: dict[str, Position], rows: int, masks: dict[int, int]) -> None:
+    def _epilogue(
+        self, site: dict[str, Position], rows: int, masks: dict[int, int], at: int = 0
+    ) -> None:
         wide = len(masks)
         self.evaluator.masks = masks
 
@@ -260,7 +309,7 @@ class TileStage(KeptLanes):
             for n, accumulator in enumerate(self.stage.accumulators):
                 type = self.accumulator_type(accumulator, self.lanes)
                 for j in masks:
-                    value = self.b.load(type, pointer, self.scratch(n, i, j, wide))
+                    value = self.b.load(type, pointer, at + self.scratch(n, i, j, wide))
                     self.evaluator.bound[self.evaluator.key(accumulator.node, 0, j)] = value
             self.finish(points, self.lanes)
 
