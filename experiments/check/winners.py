@@ -30,7 +30,6 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
 from explorer.expectation import ExpectationMaker, Recipe  # noqa: E402
-from explorer.measure import _accumulations  # noqa: E402
 from explorer.rebuilding import machine_of, of_record, rebuilt  # noqa: E402
 from explorer.recall import best_of  # noqa: E402
 from explorer.runtime.base import get_runtime  # noqa: E402
@@ -39,6 +38,7 @@ from explorer.workload import Workload  # noqa: E402
 from ir.errors import Refusal, TilewrightError, UsageError  # noqa: E402
 from ir.schedule import Schedule  # noqa: E402
 from ir.space import Space  # noqa: E402
+from ir.target import StatesRoundoff  # noqa: E402
 from records import Record, Store  # noqa: E402
 
 SEED = 3
@@ -101,7 +101,9 @@ def examined(record: Record, cache: Path, dry: bool = False) -> dict[str, Any]:
         return row | {"status": "not rebuilt", "detail": str(error)}
     if dry:
         return row | {"status": "lowered", "detail": ""}
-    recipe = Recipe(work.program, SEED, _accumulations(work.target, hardware))
+    backend = work.backend
+    accumulations = backend.accumulations(hardware) if isinstance(backend, StatesRoundoff) else ()
+    recipe = Recipe(work.program, SEED, accumulations)
     runtime = get_runtime(work.target)
     with tempfile.TemporaryDirectory() as folder:
         source = recipe if runtime.apart else ExpectationMaker(recipe, folder).make()
