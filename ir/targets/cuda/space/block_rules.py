@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,6 +53,8 @@ THREADS = 2048  # of a processor
 REGISTERS = 65536  # of a processor
 OWN_REGISTERS = 40  # of a thread, beside its values
 LEAST_REGISTERS = 24  # the same where a compiler that has to can do with few
+MOST_TERMS = 1 << 17  # of a sum, of which a thread loses 2e-5 by then
+LARGEST = 1024  # threads of a block
 RESERVED = 1024  # bytes of shared memory that each block takes
 
 
@@ -84,6 +87,9 @@ class OptionRules:
         ]
         needs = "what is ahead and where warps meet fit the shared memory"
         found.append(Constraint(self.kernel.name("shared"), needs, self._shared, self._room))
+        if self._sums_many:
+            needs = f"a thread adds {self._most_terms:,} numbers of f32 at most, one by one"
+            found.append(Constraint(self.kernel.name("terms"), needs, self._few, self._explain))
         return found
 
     def _explain(self, values: Mapping[str, Value]) -> str:
@@ -132,6 +138,33 @@ class OptionRules:
             if any(not looped & set(program.nodes[p].axes) for p in loaded_late(program)):
                 found.append(looped)
         return tuple(found)
+
+    @property
+    def _reduced(self) -> int:
+        """How many elements each result is reduced of."""
+        return prod(self.program.axes[axis] for axis in self.kernel.shape.reduced)
+
+    @property
+    def _most_terms(self) -> int:
+        """Of a sum that a thread may have; more where large blocks leave it more."""
+        return max(MOST_TERMS, self._reduced // LARGEST)
+
+    @property
+    def _sums_many(self) -> bool:
+        """Whether a thread might add up so many that a part of each is lost, always to one side."""
+        nodes = self.program.nodes
+        sums = any(
+            is_reduction(node) and node.dtype == "f32" and getattr(node.op, "kind", "sum") == "sum"
+            for node in nodes
+        )
+        return sums and self._reduced > self._most_terms
+
+    def _few(self, columns: Columns) -> Any:
+        terms: Any = np.ones(columns.rows)
+        for axis in self.kernel.shape.reduced:
+            tile, own = (columns[self.kernel.name(f"{stem}.{axis}")] for stem in ("tile", "own"))
+            terms = terms * np.ceil(self.program.axes[axis] / tile) * own
+        return terms <= self._most_terms * np.maximum(self._value(columns, PARTS), 1)
 
     def _walks_one_of(self, columns: Columns, walks: Sequence[frozenset[str]]) -> Any:
         """Whether the axes that are walked are one of these sets."""
