@@ -46,7 +46,9 @@ from ir.targets.cpu.functions import apply_function
 from ir.targets.cpu.instructions import VectorRow
 from ir.targets.cpu.mathlib import Arithmetic
 from ir.targets.cpu.nest import BIT, I64, Index, Type, Value
-from ir.targets.cpu.plain_lanes import TURNS, lanes_of, summed
+from ir.targets.cpu.plain_any_lanes import lanes_of
+from ir.targets.cpu.plain_lanes import TURNS, summed
+from ir.targets.cpu.plain_stretches import stretch_arrays, stretched
 from ir.targets.cpu.plan import round_up
 
 LINE = 64
@@ -63,7 +65,7 @@ def own_arrays(
     """Arrays of threads, and of groups unless all threads share these, where each is in a thread's
     workspace, and its bytes, where so many points run beside each other."""
     found, place = [], 0
-    for array in kernel.arrays:
+    for array in (*kernel.arrays, *(stretch_arrays(kernel) if beside == 1 and not shares else ())):
         if array.place == THREAD or (array.place == GROUP and not shares):
             size = beside * array.size * dtype_of(array.dtype).bytes
             found.append((array, place, size))
@@ -107,7 +109,8 @@ class PlainLowering:
     """State of one lowering: where arrays are, and what variables hold in the current block.
 
     `parts` are tensors in what threads share, each with its place. `beside` points have an element
-    each where an array of a thread has one.
+    each where an array of a thread has one. `folds`: iterations are those of a fold, and may be
+    vectors of anything.
     """
 
     beside = 1
@@ -119,8 +122,10 @@ class PlainLowering:
         frame: Frame,
         vector: VectorRow,
         parts: Mapping[str, int] | None = None,
+        folds: bool = False,
     ) -> None:
         self.kernel, self.frame, self.b = kernel, frame, frame.b
+        self.folds = folds
         self.arith, self.lanes = Arithmetic(frame.b, vector.fma), vector.lanes
         self.arrays = {array.name: array for array in kernel.arrays}
         self.bases = {array.name: frame.b.offset(frame.private, at) for array, at, _ in
@@ -146,7 +151,7 @@ class PlainLowering:
                 step = self.b.index("irem", point, count) if count > 1 else 0
                 variables[name.name] = self.first(name, extent, step)
                 point = self.b.index("idiv", point, count)
-            self._block(self.kernel.body, variables)
+            self.block(self.kernel.body, variables)
 
     # --- what another way to run points does otherwise ------------------------------------------
 
@@ -164,7 +169,7 @@ class PlainLowering:
 
     # --- statements ---------------------------------------------------------------------------
 
-    def _block(self, body: Iterable[Statement], variables: Variables) -> None:
+    def block(self, body: Iterable[Statement], variables: Variables) -> None:
         for statement in body:
             self._statement(statement, variables)
 
@@ -195,7 +200,11 @@ class PlainLowering:
 
     def _stored(self, array: Array, scalar: Scalar, variables: Variables) -> Value:
         """A scalar as an array has it."""
-        value = cast(self.b, self.value(scalar, variables), array.dtype, _unsigned(scalar.dtype))
+        return self.rounded(array, self.value(scalar, variables), scalar.dtype)
+
+    def rounded(self, array: Array, value: Value, dtype: str) -> Value:
+        """A value of a compute type as an array has it."""
+        value = cast(self.b, value, array.dtype, _unsigned(dtype))
         value = self.b.convert(value, scalar_of(array.dtype))
         return self.b.convert(value, "i8", True) if value.type.scalar == "i1" else value
 
@@ -221,7 +230,7 @@ class PlainLowering:
     ) -> tuple[Index, ...]:
         """Emit a block of its own; what it leaves in the variables `changed`."""
         inner = dict(variables)
-        self._block(body, inner)
+        self.block(body, inner)
         return tuple(inner[name] for name in changed)
 
     def _loop(self, s: Loop, variables: Variables) -> None:
@@ -262,7 +271,7 @@ class PlainLowering:
     def _spread(self, s: Spread, variables: Variables) -> None:
         """Vectors of what there are along the last variable, and loops over the rest."""
         if not s.variables:
-            self._block(s.body, variables)
+            self.block(s.body, variables)
             return
         with self._rows(s, variables) as (here, low, high):
             found = lanes_of(self, s, here, self.lanes)
@@ -299,17 +308,17 @@ class PlainLowering:
             return
         name = s.variables[-1][0].name
         if isinstance(low, int) and isinstance(high, int) and high - low == 1:
-            self._block(s.body, {**variables, name: low})
+            self.block(s.body, {**variables, name: low})
             return
         runs = isinstance(low, int) and isinstance(high, int)
         with self.b.loop(name, low, high, 1, runs=runs) as loop:
-            self._block(s.body, {**variables, name: loop.variable})
+            self.block(s.body, {**variables, name: loop.variable})
 
     def _looped(self, s: Spread, variables: Variables) -> None:
         body: tuple[Statement, ...] = s.body
         for name, extent in reversed(s.variables):
             body = (Loop(name, extent, body),)
-        self._block(body, variables)
+        self.block(body, variables)
 
     def _turned(self, variable: Index, extent: int, backward: bool) -> Index:
         return self.b.sub(extent - 1, variable) if backward else variable
@@ -318,6 +327,10 @@ class PlainLowering:
 
     def _accumulate(self, s: Accumulate, variables: Variables) -> None:
         """The first iteration stands before the loop; in it, flagged, where there are loops."""
+        states = stretched(self, s, variables, self.lanes)
+        if states is not None:
+            variables.update(states)
+            return
         names = [state.name for state in s.states]
         changed = [name for name in assigned((*s.body, *s.keep)) if name in variables]
         changed += [name for name in names if name not in changed]
@@ -344,7 +357,7 @@ class PlainLowering:
         self, s: Accumulate, here: Variables, first: Value | bool, changed: Sequence[str]
     ) -> tuple[Index, ...]:
         """One iteration; what it leaves in the variables `changed`."""
-        self._block(s.body, here)
+        self.block(s.body, here)
         pairs = zip(s.states, s.values, strict=True)
         values = [self._as_state(state, self.value(value, here)) for state, value in pairs]
         if first is not True:
@@ -357,7 +370,7 @@ class PlainLowering:
                 results = [self.b.select(first, value, result) for value, result in both]
             values = results
         here.update((state.name, value) for state, value in zip(s.states, values, strict=True))
-        self._block(s.keep, here)
+        self.block(s.keep, here)
         return tuple(here[name] for name in changed)
 
     def _as_state(self, state: Name, value: Value) -> Value:
@@ -400,12 +413,12 @@ class PlainLowering:
                 return found
         whole = [a if isinstance(a, Value) else self.b.constant(a, I64) for a in args]
         if s.like is not None:
-            return self._special(s, s.like, whole[0])
+            return self.special(s, s.like, whole[0])
         if s.function in ("shl", "shr"):
             return integers.shifted(self.b, s.function, whole[0], whole[1], False)
         return apply_function(self.arith, s.function, whole)
 
-    def _special(self, s: Call, op: Map, value: Value) -> Value:
+    def special(self, s: Call, op: Map, value: Value) -> Value:
         """A lookup, or the bits of a value."""
         assert op.dtype is not None
         if s.function == "lookup":
