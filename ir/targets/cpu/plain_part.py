@@ -13,6 +13,7 @@ from ir.columns import Columns, Decision
 from ir.ops.fold import Fold
 from ir.plain.build import choices_of, plain_kernels
 from ir.plain.code import PlainKernel
+from ir.plain.long_indices import with_long_indices
 from ir.plain.pieces import Ways, parts_in
 from ir.plain.shared_sums import with_shared_sums
 from ir.program import Program
@@ -248,4 +249,4 @@ def _shared_kernel(kernel: PlainKernel) -> PlainKernel:
 
 @lru_cache(maxsize=256)
 def _plain_kernels(program: Program, ways: Ways) -> tuple[PlainKernel, ...]:
-    return plain_kernels(program, ways)
+    return tuple(map(with_long_indices, plain_kernels(program, ways)))
