@@ -95,6 +95,8 @@ def several(g: Graph, m: Axis, t: Axis, x: Tile) -> None:
     g.output("b", exp(b), "f32", (m, t))
     (most,) = fold("max", sin(x) * sin(x), t)
     g.output("most", most, "f32", (m,))
+    _, last = fold("affine", (sigmoid(x), sin(x)), t, backward=True)
+    g.output("last", last, "f32", (m,))
 
 
 def drawn(g: Graph, m: Axis, t: Axis, x: Tile) -> None:

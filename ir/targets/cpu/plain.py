@@ -151,7 +151,7 @@ class PlainLowering:
                 step = self.b.index("irem", point, count) if count > 1 else 0
                 variables[name.name] = self.first(name, extent, step)
                 point = self.b.index("idiv", point, count)
-            self.block(self.kernel.body, variables)
+            self._block(self.kernel.body, variables)
 
     # --- what another way to run points does otherwise ------------------------------------------
 
@@ -169,7 +169,7 @@ class PlainLowering:
 
     # --- statements ---------------------------------------------------------------------------
 
-    def block(self, body: Iterable[Statement], variables: Variables) -> None:
+    def _block(self, body: Iterable[Statement], variables: Variables) -> None:
         for statement in body:
             self._statement(statement, variables)
 
@@ -191,8 +191,12 @@ class PlainLowering:
             self._iterated(s, first, end, variables)
         elif isinstance(s, Spread):
             self._spread(s, variables)
-        else:
+        elif not stretched(self, s, variables, self.lanes):
             self._accumulate(s, variables)
+
+    def statements(self, body: Iterable[Statement], variables: Variables) -> None:
+        """Emit a block at an iteration of a loop that somebody else has opened."""
+        self._block(body, variables)
 
     def _write(self, s: Write, variables: Variables) -> None:
         array = self.arrays[s.array]
@@ -230,7 +234,7 @@ class PlainLowering:
     ) -> tuple[Index, ...]:
         """Emit a block of its own; what it leaves in the variables `changed`."""
         inner = dict(variables)
-        self.block(body, inner)
+        self._block(body, inner)
         return tuple(inner[name] for name in changed)
 
     def _loop(self, s: Loop, variables: Variables) -> None:
@@ -271,7 +275,7 @@ class PlainLowering:
     def _spread(self, s: Spread, variables: Variables) -> None:
         """Vectors of what there are along the last variable, and loops over the rest."""
         if not s.variables:
-            self.block(s.body, variables)
+            self._block(s.body, variables)
             return
         with self._rows(s, variables) as (here, low, high):
             found = lanes_of(self, s, here, self.lanes)
@@ -308,17 +312,17 @@ class PlainLowering:
             return
         name = s.variables[-1][0].name
         if isinstance(low, int) and isinstance(high, int) and high - low == 1:
-            self.block(s.body, {**variables, name: low})
+            self._block(s.body, {**variables, name: low})
             return
         runs = isinstance(low, int) and isinstance(high, int)
         with self.b.loop(name, low, high, 1, runs=runs) as loop:
-            self.block(s.body, {**variables, name: loop.variable})
+            self._block(s.body, {**variables, name: loop.variable})
 
     def _looped(self, s: Spread, variables: Variables) -> None:
         body: tuple[Statement, ...] = s.body
         for name, extent in reversed(s.variables):
             body = (Loop(name, extent, body),)
-        self.block(body, variables)
+        self._block(body, variables)
 
     def _turned(self, variable: Index, extent: int, backward: bool) -> Index:
         return self.b.sub(extent - 1, variable) if backward else variable
@@ -327,10 +331,6 @@ class PlainLowering:
 
     def _accumulate(self, s: Accumulate, variables: Variables) -> None:
         """The first iteration stands before the loop; in it, flagged, where there are loops."""
-        states = stretched(self, s, variables, self.lanes)
-        if states is not None:
-            variables.update(states)
-            return
         names = [state.name for state in s.states]
         changed = [name for name in assigned((*s.body, *s.keep)) if name in variables]
         changed += [name for name in names if name not in changed]
@@ -357,7 +357,7 @@ class PlainLowering:
         self, s: Accumulate, here: Variables, first: Value | bool, changed: Sequence[str]
     ) -> tuple[Index, ...]:
         """One iteration; what it leaves in the variables `changed`."""
-        self.block(s.body, here)
+        self._block(s.body, here)
         pairs = zip(s.states, s.values, strict=True)
         values = [self._as_state(state, self.value(value, here)) for state, value in pairs]
         if first is not True:
@@ -370,7 +370,7 @@ class PlainLowering:
                 results = [self.b.select(first, value, result) for value, result in both]
             values = results
         here.update((state.name, value) for state, value in zip(s.states, values, strict=True))
-        self.block(s.keep, here)
+        self._block(s.keep, here)
         return tuple(here[name] for name in changed)
 
     def _as_state(self, state: Name, value: Value) -> Value:

@@ -178,11 +178,23 @@ class Stretches:
     ) -> tuple[Value, ...]:
         self._vectors(low, high, self._fold_vector)
         begun = self._begun(low, before)
-        with self.b.loop("i", self.b.maximum(low, 1), high, 1, begun, runs=False) as loop:
+        start = self.b.maximum(low, 1) if self.s.keep else self.b.add(low, 1)
+        with self.b.loop("i", start, high, 1, begun, runs=False) as loop:
             loop.block.yields = self._scanned(loop.variable, low, loop.carried)
         if self.keeps:
             self._vectors(low, high, self._keep_vector)
-        return loop.results
+        if self.s.keep or before is None:
+            return loop.results
+        return self._joined(low, before, loop.results)
+
+    def _joined(
+        self, low: Index, before: Sequence[Value], own: Sequence[Value]
+    ) -> tuple[Value, ...]:
+        """What a stretch by itself comes to, behind those before it: sums of it stay near it."""
+        begins = self.b.compare("eq", low, 0)
+        assert isinstance(begins, Value)
+        pairs = zip(own, self._merged(before, own), strict=True)
+        return tuple(self.b.select(begins, alone, both) for alone, both in pairs)
 
     # --- vectors ------------------------------------------------------------------------------
 
@@ -218,7 +230,7 @@ class Stretches:
             with self.b.loop("lane", 0, self.lanes, 1) as loop:
                 here = dict(self.variables)
                 here[self.s.variable.name] = self.b.add(place, loop.variable)
-                self.lowering.block(self.s.body, here)
+                self.lowering.statements(self.s.body, here)
                 values = [self.lowering.value(value, here) for value in self.s.values]
                 self._hold(values, self.b.add(slot, loop.variable))
 
@@ -234,8 +246,9 @@ class Stretches:
     # --- one after the other ------------------------------------------------------------------
 
     def _begun(self, low: Index, before: Sequence[Value] | None) -> tuple[Value, ...]:
-        """The states behind the first element, or what they were before this stretch."""
-        if before is None:
+        """The states behind the first element, or what they were before this stretch, where they
+        are kept."""
+        if before is None or not self.s.keep:
             return self._first()
         begins = self.b.compare("eq", low, 0)
         assert isinstance(begins, Value)
@@ -253,17 +266,20 @@ class Stretches:
     def _scanned(self, i: Index, low: Index, states: Sequence[Value]) -> tuple[Value, ...]:
         """The states behind one more element."""
         slot = self._slot(i, low)
-        names = [Name(f"{state.name}'", state.dtype) for state in self.s.states]
-        here = dict(self.variables)
-        here |= {name.name: v for name, v in zip(names, self._held_at(slot), strict=True)}
-        here |= {name.name: v for name, v in zip(self.s.states, states, strict=True)}
-        known: dict[int, Index] = {}
-        new = merged(self.s.merge, self.s.states, names)
-        found = [self.lowering.value(value, here, known) for value in new]
+        found = self._merged(states, self._held_at(slot))
         if self.keeps:
             self._hold(found, slot)
         self._keep(i, found)
         return tuple(found)
+
+    def _merged(self, before: Sequence[Value], more: Sequence[Value]) -> list[Value]:
+        names = [Name(f"{state.name}'", state.dtype) for state in self.s.states]
+        here = dict(self.variables)
+        here |= {name.name: value for name, value in zip(names, more, strict=True)}
+        here |= {name.name: value for name, value in zip(self.s.states, before, strict=True)}
+        known: dict[int, Index] = {}
+        new = merged(self.s.merge, self.s.states, names)
+        return [self.lowering.value(value, here, known) for value in new]
 
     def _keep(self, i: Index, states: Sequence[Value]) -> None:
         """What is kept at a position, if not in vectors."""
@@ -272,7 +288,7 @@ class Stretches:
         here = dict(self.variables)
         here |= {name.name: value for name, value in zip(self.s.states, states, strict=True)}
         here[self.s.variable.name] = self.b.sub(self.s.extent - 1, i) if self.s.backward else i
-        self.lowering.block(self.s.keep, here)
+        self.lowering.statements(self.s.keep, here)
 
     # --- memory -------------------------------------------------------------------------------
 
@@ -307,12 +323,13 @@ def _writes(body: Iterable[Statement]) -> list[Write]:
 
 
 def stretched(
-    lowering: PlainLowering, s: Accumulate, variables: Mapping[str, Index], lanes: int
-) -> dict[str, Value] | None:
-    """Emit a fold of what is dear a stretch at a time, where that can be; the states behind it."""
+    lowering: PlainLowering, s: Accumulate, variables: dict[str, Index], lanes: int
+) -> bool:
+    """Emit a fold of what is dear a stretch at a time, where that can be; whether it was."""
     if _held(len(s.states) - 1) not in lowering.bases or not is_stretched(s):
-        return None
+        return False
     found = Stretches(lowering, s, variables, lanes)
     if not found.fits():
-        return None
-    return dict(zip((state.name for state in s.states), found.run(), strict=True))
+        return False
+    variables.update(zip((state.name for state in s.states), found.run(), strict=True))
+    return True

@@ -125,7 +125,7 @@ class TeamLowering(PlainLowering):
             for name, extent in reversed(self.kernel.points):
                 variables[name.name] = self.b.index("irem", point, extent) if extent > 1 else 0
                 point = self.b.index("idiv", point, extent)
-            self.block(self.kernel.body, variables)
+            self._block(self.kernel.body, variables)
 
     # --- meetings -----------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class TeamLowering(PlainLowering):
                 return
             here = {**variables, **{name.name: 0 for name, _ in s.variables}}
             with self._one():
-                self.block(s.body, here)
+                self._block(s.body, here)
 
     @contextmanager
     def _rows(self, s: Spread, variables: Variables) -> Iterator[tuple[Variables, Index, Index]]:
