@@ -23,7 +23,6 @@ from ir import (
     exp,
     fold,
     philox_uniform,
-    reduce,
     scan,
     sigmoid,
     sin,
@@ -281,6 +280,21 @@ def test_neighbours_along_another_axis_are_vectors() -> None:
     assert re.search(r"mul [a-z ]*<\d+ x i64>", BACKEND.lower(program, inner, one).text("llvm"))
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f64", "u8", "i64", "bool"])
+@pytest.mark.alike(2)
+def test_columns_of_any_type(dtype: str, code_cache: Path) -> None:
+    """Neighbours along the last axis, one fold of each: vectors, few lanes, and one by one."""
+    g = Graph("columns")
+    t, m = g.axes(t=6, m=39)
+    x = g.input("x", (t, m), dtype)
+    made = sin(x if dtype == "f64" else cast(x, "f32")) * 3
+    g.output("sums", cumulative("sum", made, t), "f32", (t, m))
+    g.output("own", cumulative("max", x, t, backward=True), dtype, (t, m))
+    a, b = scan("affine", (sigmoid(made), cast(g.iota(m) // 5, "f32")), t)
+    g.output("b", exp(a) + b, "bf16", (t, m))
+    check(g.program(), code_cache)
+
+
 def test_what_is_read_and_hardly_changed_is_folded_as_it_is_read() -> None:
     def loaded(g: Graph, m: Axis, t: Axis, x: Tile) -> None:
         g.output("y", cumulative("sum", x * x, t) * 2, "f32", (m, t))
@@ -288,11 +302,6 @@ def test_what_is_read_and_hardly_changed_is_folded_as_it_is_read() -> None:
     def apart(g: Graph, m: Axis, t: Axis, x: Tile) -> None:
         y = g.input("y", (t, m), "f32")
         g.output("z", cumulative("sum", sin(y), t), "f32", (m, t))
-
-    def summed(g: Graph, m: Axis, t: Axis, x: Tile) -> None:
-        (k,) = g.axes(k=8)
-        y = g.input("y", (m, t, k), "f32")
-        g.output("z", cumulative("sum", reduce("sum", sin(y), over=k), t), "f32", (m, t))
 
     assert stretch_arrays(plain_kernel(program_of(forward, 32, 64)))
     assert not stretch_arrays(plain_kernel(program_of(forward, 32, 3)))
