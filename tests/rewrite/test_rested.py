@@ -104,3 +104,15 @@ def test_parts_of_any_extent_on_a_cpu(make: Any, code_cache: Path) -> None:
             kernel = BACKEND.lower(program, space.pin(split=choice).schedule(row), HOST)
             (found,) = run_cpu(kernel, [inputs], code_cache)
             assert [v.detail for n, b in wanted.items() if not (v := b.judge(found[n])).right] == []
+
+
+def test_of_few_points_parts_come_first() -> None:
+    """As they lie; where many points keep threads busy, none are split."""
+
+    def first(program: Program) -> dict[str, Any]:
+        space = BACKEND.space(program, HOST)
+        return space.schedule(space.seed_rows(np.random.default_rng(0))[0]).as_dict()
+
+    few = first(decode(4099))
+    assert (few["split"], few["pack.s0.k"]) == ("j:2", "no")
+    assert first(of("matmul", m=64, n=64, k=1031))["split"] == "none"
