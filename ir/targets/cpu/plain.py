@@ -44,8 +44,10 @@ from ir.targets.cpu.functions import apply_function
 from ir.targets.cpu.instructions import VectorRow
 from ir.targets.cpu.mathlib import Arithmetic
 from ir.targets.cpu.nest import BIT, I64, Index, Type, Value
+from ir.targets.cpu.plain_any_lanes import lanes_of
 from ir.targets.cpu.plain_folds import FoldLowering, Variables, assigned
-from ir.targets.cpu.plain_lanes import TURNS, lanes_of, summed
+from ir.targets.cpu.plain_lanes import TURNS, summed
+from ir.targets.cpu.plain_stretches import stretch_arrays, stretched
 from ir.targets.cpu.plan import round_up
 
 LINE = 64
@@ -60,7 +62,7 @@ def own_arrays(
     """Arrays of threads, and of groups unless all threads share these, where each is in a thread's
     workspace, and its bytes, where so many points run beside each other."""
     found, place = [], 0
-    for array in kernel.arrays:
+    for array in (*kernel.arrays, *(stretch_arrays(kernel) if beside == 1 and not shares else ())):
         if array.place == THREAD or (array.place == GROUP and not shares):
             size = beside * array.size * dtype_of(array.dtype).bytes
             found.append((array, place, size))
@@ -104,7 +106,8 @@ class PlainLowering(FoldLowering):
     """State of one lowering: where arrays are, and what variables hold in the current block.
 
     `parts` are tensors in what threads share, each with its place. `beside` points have an element
-    each where an array of a thread has one.
+    each where an array of a thread has one. `folds`: iterations are those of a fold, and may be
+    vectors of anything.
     """
 
     beside = 1
@@ -116,8 +119,10 @@ class PlainLowering(FoldLowering):
         frame: Frame,
         vector: VectorRow,
         parts: Mapping[str, int] | None = None,
+        folds: bool = False,
     ) -> None:
         self.kernel, self.frame, self.b = kernel, frame, frame.b
+        self.folds = folds
         self.arith, self.lanes = Arithmetic(frame.b, vector.fma), vector.lanes
         self.arrays = {array.name: array for array in kernel.arrays}
         self.bases = {array.name: frame.b.offset(frame.private, at) for array, at, _ in
@@ -183,8 +188,12 @@ class PlainLowering(FoldLowering):
             self._iterated(s, first, end, variables)
         elif isinstance(s, Spread):
             self._spread(s, variables)
-        else:
+        elif not stretched(self, s, variables, self.lanes):
             self._accumulate(s, variables)
+
+    def statements(self, body: Iterable[Statement], variables: Variables) -> None:
+        """Emit a block at an iteration of a loop that somebody else has opened."""
+        self._block(body, variables)
 
     def _write(self, s: Write, variables: Variables) -> None:
         array = self.arrays[s.array]
@@ -192,7 +201,11 @@ class PlainLowering(FoldLowering):
 
     def _stored(self, array: Array, scalar: Scalar, variables: Variables) -> Value:
         """A scalar as an array has it."""
-        value = cast(self.b, self.value(scalar, variables), array.dtype, _unsigned(scalar.dtype))
+        return self.rounded(array, self.value(scalar, variables), scalar.dtype)
+
+    def rounded(self, array: Array, value: Value, dtype: str) -> Value:
+        """A value of a compute type as an array has it."""
+        value = cast(self.b, value, array.dtype, _unsigned(dtype))
         value = self.b.convert(value, scalar_of(array.dtype))
         return self.b.convert(value, "i8", True) if value.type.scalar == "i1" else value
 
@@ -343,12 +356,12 @@ class PlainLowering(FoldLowering):
                 return found
         whole = [a if isinstance(a, Value) else self.b.constant(a, I64) for a in args]
         if s.like is not None:
-            return self._special(s, s.like, whole[0])
+            return self.special(s, s.like, whole[0])
         if s.function in ("shl", "shr"):
             return integers.shifted(self.b, s.function, whole[0], whole[1], False)
         return apply_function(self.arith, s.function, whole)
 
-    def _special(self, s: Call, op: Map, value: Value) -> Value:
+    def special(self, s: Call, op: Map, value: Value) -> Value:
         """A lookup, or the bits of a value."""
         assert op.dtype is not None
         if s.function == "lookup":

@@ -326,16 +326,6 @@ def _unsigned(dtype: str) -> bool:
     return dtype_of(dtype).kind in ("bool", "uint")
 
 
-def lanes_of(
-    lowering: PlainLowering, s: Spread, variables: Mapping[str, Index], lanes: int
-) -> Lanes | None:
-    """A `Spread` in vectors along its last variable, where that can be."""
-    if not s.variables:
-        return None
-    found = Lanes(lowering, s, variables, lanes)
-    return found if found.fits() else None
-
-
 class Sums(_Vectors):
     """A loop that only adds up, by vectors: `TURNS` of them go on beside each other, so that none
     waits for the one before."""

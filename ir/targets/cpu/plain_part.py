@@ -10,8 +10,10 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ir.columns import Columns, Decision
+from ir.ops.fold import Fold
 from ir.plain.build import choices_of, plain_kernels
 from ir.plain.code import PlainKernel
+from ir.plain.long_indices import with_long_indices
 from ir.plain.pieces import Ways, parts_in
 from ir.plain.shared_sums import with_shared_sums
 from ir.program import Program
@@ -23,6 +25,7 @@ from ir.targets.cpu.instructions import vector_row
 from ir.targets.cpu.phase_features import PlainFeatures
 from ir.targets.cpu.plain import PlainLowering, plain_room, shared_parts
 from ir.targets.cpu.plain_points import LaneAxis, PointLanes, lane_axis
+from ir.targets.cpu.plain_stretches import stretch_arrays
 from ir.targets.cpu.plain_team import TeamLowering, can_share, shared_bytes
 from ir.targets.cpu.plan import round_up
 
@@ -61,10 +64,18 @@ class PlainPart:
         return PlainFeatures(self.program, self.hardware, self._domains, self._made)
 
     def _made(self, values: Mapping[str, Value]) -> list[tuple[PlainKernel, int, bool]]:
-        return [
-            (kernel, 1 if axis is None else axis.lanes, shares)
-            for kernel, axis, shares in self._ways(values)
-        ]
+        return [(way.kernel, self._together(way), way.shares) for way in self._ways(values)]
+
+    def _together(self, way: _Way) -> int:
+        """Points, or neighbours of what a point folds, that are computed in one vector."""
+        if way.axis is not None:
+            return way.axis.lanes
+        stretched = not way.shares and stretch_arrays(way.kernel)
+        return vector_row(self.hardware.isa).lanes if stretched else 1
+
+    @property
+    def _folds(self) -> bool:
+        return any(isinstance(node.op, Fold) for node in self.program.nodes)
 
     def _ways(self, values: Mapping[str, Value]) -> list[_Way]:
         """The kernels of a schedule."""
@@ -201,7 +212,7 @@ class PlainPart:
                 if way.shares:
                     TeamLowering(way.kernel, frame, vector, start, places).run(chunk)
                 elif way.axis is None:
-                    PlainLowering(way.kernel, frame, vector, places).run(chunk)
+                    PlainLowering(way.kernel, frame, vector, places, self._folds).run(chunk)
                 else:
                     PointLanes(way.kernel, frame, vector, way.axis, places).run(chunk)
 
@@ -238,4 +249,4 @@ def _shared_kernel(kernel: PlainKernel) -> PlainKernel:
 
 @lru_cache(maxsize=256)
 def _plain_kernels(program: Program, ways: Ways) -> tuple[PlainKernel, ...]:
-    return plain_kernels(program, ways)
+    return tuple(map(with_long_indices, plain_kernels(program, ways)))

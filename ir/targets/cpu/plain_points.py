@@ -226,7 +226,7 @@ class PointLanes(PlainLowering):
             return super()._scalar(s, variables, known)
         args = [self._lanes_of(arg, variables, known) for arg in s.args]
         if s.like is not None:
-            return self._special(s, s.like, args[0])
+            return self.special(s, s.like, args[0])
         if s.function in ("shl", "shr"):
             return integers.shifted(self.b, s.function, args[0], args[1], False)
         return apply_function(self.arith, s.function, args)

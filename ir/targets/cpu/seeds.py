@@ -12,6 +12,7 @@ from ir.ops.reduce import Carry
 from ir.schedule import Value
 from ir.targets.cpu.decisions import Decisions
 
+_MANY = 4  # points for each thread, from which they keep all busy
 # Rows that are read side by side, elements of each that are read at a time, rows touched ahead.
 # Prefetchers keep up with few rows; where much is done with a row, more of them save loads and
 # stores of what is added up.
@@ -43,7 +44,7 @@ class Seeds:
             self._whole(16),
         )
         found = [{**tile, **plan} for plan in plans for tile in tiles[: 2 if plan else 4]]
-        return tuple(found)
+        return (*self._apart(tiles[0]), *found)
 
     def _put(self, seed: dict[str, Value], name: str, wanted: int) -> None:
         """The value of an ordered decision nearest below `wanted`."""
@@ -76,6 +77,15 @@ class Seeds:
             self._put(seed, f"rows.{shape.stage.name}", rows)
             self._put(seed, f"vectors.{shape.stage.name}", vectors)
         return seed
+
+    def _apart(self, tile: dict[str, Value]) -> tuple[dict[str, Value], ...]:
+        """For few points: parts of what is reduced, one for each thread, as it lies and packed."""
+        threads = self.decisions.hardware.threads
+        points = math.prod(self.decisions.extents[axis] for axis in self.decisions.shared)
+        if "split" not in self.names or points >= _MANY * threads:
+            return ()
+        first = {"split": self.names["split"].domain[1]}
+        return tuple({**tile, **plan, **first} for plan in (self._in_place(), self._blocked()))
 
     def _blocked(self) -> dict[str, Value]:
         return {}

@@ -11,6 +11,7 @@ from ir.partition import stage_program
 from ir.program import Program
 from ir.residence import AS_USUAL, Residence, staged
 from ir.rewrite.parting import cut, nested
+from ir.rewrite.rested import rested
 from ir.rewrite.split import split
 from ir.rewrite.streaming import stream
 from ir.schedule import Schedule, Value
@@ -37,8 +38,10 @@ def split_program(program: Program, choice: str, residence: Residence = AS_USUAL
 
 def _parted(program: Program, axis: str, parts: int) -> Program:
     """The program with its reductions over an axis in parts. Outputs along the axis go with those,
-    each part having its own: a loss over everything and its gradient are one pass. Raises
-    UsageError where there are none."""
+    each part having its own: a loss over everything and its gradient are one pass. What equal parts
+    leave is reduced by itself. Raises UsageError where there are none."""
+    if program.axes[axis] % (parts * GRAIN):
+        return split(rested(program, axis, parts * GRAIN), axis, parts)
     try:
         return split(program, axis, parts)
     except UsageError as problem:
@@ -63,7 +66,7 @@ def choices(
         if not any(axis in stage.reduce for stage in using):
             continue
         for parts in PARTS:
-            if parts >= threads and extent % (parts * GRAIN) == 0 and extent >= 4 * parts * GRAIN:
+            if parts >= threads and extent >= 4 * parts * GRAIN:
                 if not _splits(program, axis, parts):
                     break
                 found.append(f"{axis}:{parts}")
