@@ -28,6 +28,9 @@ from ir.propagation_sums import reduced, running_sum
 from ir.roundoff import ROUNDED, ErrorModel
 from ir.scalar import scalar_function
 
+_BLOCK = 1 << 17  # elements that are folded at a time on a host, a megabyte in f64
+_AHEAD = 64  # neighbours that are one before the next ones come
+
 
 @dataclass(frozen=True, slots=True)
 class Fold:
@@ -210,7 +213,22 @@ class _Steps:
 
     def total(self, states: list[TileArray]) -> list[TileArray]:
         """The fold of all, with one point left along the first axis."""
-        while (count := states[0].array.shape[0]) > 1:
+        while self.env.xp is np and states[0].array.shape[0] >= 2 * (rows := _rows(states[0])):
+            states = self._in_blocks(states, rows)
+        return self._halved(states, 1)
+
+    def _in_blocks(self, states: list[TileArray], rows: int) -> list[TileArray]:
+        """The fold of each few neighbours, so many points at a time."""
+        blocks = [
+            self._halved([first_part(s, slice(low, low + rows)) for s in states], rows // _AHEAD)
+            for low in range(0, states[0].array.shape[0], rows)
+        ]
+        pieces = zip(*blocks, strict=True)
+        return [joined(each, each[0].axes[0], each[0].axes, self.env.xp) for each in pieces]
+
+    def _halved(self, states: list[TileArray], least: int) -> list[TileArray]:
+        """Neighbours folded until so few points are left along the first axis."""
+        while (count := states[0].array.shape[0]) > least:
             even = count - count % 2
             left = [first_part(state, slice(0, even, 2)) for state in states]
             right = [first_part(state, slice(1, even, 2)) for state in states]
@@ -268,6 +286,12 @@ class _Steps:
         if self.noise is not None:
             return self.noise.moved(exact, error, name)
         return TileArray(exact.axes, exact.array, error)
+
+
+def _rows(state: TileArray) -> int:
+    """Points along the first axis whose intermediate results stay in a cache."""
+    count, size = state.array.shape[0], state.array.size
+    return _AHEAD * max(1, int(_BLOCK * count // size // _AHEAD))
 
 
 _Typed = tuple[TileArray, str]

@@ -395,3 +395,21 @@ def test_which_of_numbers_out_of_range_is_largest_is_in_doubt() -> None:
     assert np.all(bounds.high > 11)
     sure = bounds_of(g.program(), {"X": np.linspace(1, 2, 12, dtype=np.float32)})
     assert sure["I"].low.round().tolist() == [11, 10]
+
+
+@pytest.mark.parametrize(("n", "m"), [(300_001, 1), (7_001, 130)])
+def test_a_long_fold_is_of_blocks_in_their_order(n: int, m: int) -> None:
+    """Such as stay in a cache; the first point and the last, which other orders would change."""
+    g = Graph("g")
+    i, j = g.axes(i=n, j=m)
+    x = g.input("X", (i, j), "f64")
+    ends = fold(lambda a, b: (a[0], b[1], a[2] + b[2]), (x, x, x), i)
+    for name, tile in zip("ABS", ends, strict=True):
+        g.output(name, tile, "f64", (j,))
+    inputs, found = results(g)
+    assert np.array_equal(found["A"], inputs["X"][0])
+    assert np.array_equal(found["B"], inputs["X"][-1])
+    np.testing.assert_allclose(found["S"], inputs["X"].sum(axis=0), rtol=1e-9, atol=1e-6)
+    reach = answers(g.program(), inputs, ErrorModel())["S"].reach
+    assert (reach > 0).all()
+    assert (reach < 1e-6).all()
