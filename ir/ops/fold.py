@@ -204,10 +204,7 @@ class _Steps:
             right = [first_part(state, slice(step, None)) for state in states]
             both = self.merged(left, right)
             first = [first_part(state, slice(None, step)) for state in states]
-            states = [
-                joined(pair, pair[0].axes[0], pair[0].axes, self.env.xp)
-                for pair in zip(first, both, strict=True)
-            ]
+            states = self._behind(first, both)
             step *= 2
         return states
 
@@ -223,8 +220,7 @@ class _Steps:
             self._halved([first_part(s, slice(low, low + rows)) for s in states], rows // _AHEAD)
             for low in range(0, states[0].array.shape[0], rows)
         ]
-        pieces = zip(*blocks, strict=True)
-        return [joined(each, each[0].axes[0], each[0].axes, self.env.xp) for each in pieces]
+        return self._behind(*blocks)
 
     def _halved(self, states: list[TileArray], least: int) -> list[TileArray]:
         """Neighbours folded until so few points are left along the first axis."""
@@ -235,17 +231,14 @@ class _Steps:
             both = self.merged(left, right)
             if count % 2:
                 rest = [first_part(state, slice(even, None)) for state in states]
-                both = [
-                    joined(pair, pair[0].axes[0], pair[0].axes, self.env.xp)
-                    for pair in zip(both, rest, strict=True)
-                ]
+                both = self._behind(both, rest)
             states = both
         return states
 
-    def _behind(self, first: Sequence[TileArray], rest: Sequence[TileArray]) -> list[TileArray]:
-        """States one behind the other along the axis."""
-        pairs = zip(first, rest, strict=True)
-        return [joined(pair, pair[0].axes[0], pair[0].axes, self.env.xp) for pair in pairs]
+    def _behind(self, *parts: Sequence[TileArray]) -> list[TileArray]:
+        """States of parts, one behind the other along the axis."""
+        each = zip(*parts, strict=True)
+        return [joined(of, of[0].axes[0], of[0].axes, self.env.xp) for of in each]
 
     def merged(self, left: Sequence[TileArray], right: Sequence[TileArray]) -> list[TileArray]:
         before, after = (list(zip(side, self.dtypes, strict=True)) for side in (left, right))

@@ -33,6 +33,7 @@ from ir.plain.strides import Walk, elements
 from ir.targets.cpu.evaluate import scalar_of
 from ir.targets.cpu.nest import BIT, NEAR, Index, Type, Value
 from ir.targets.cpu.plain_any_lanes import AnyLanes
+from ir.targets.cpu.plain_folds import given_state
 from ir.targets.cpu.plan import round_up
 
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ class Stretches:
         return tuple(found)
 
     def _merged(self, before: Sequence[Value], more: Sequence[Value]) -> list[Value]:
-        names = [Name(f"{state.name}'", state.dtype) for state in self.s.states]
+        names = [given_state(state) for state in self.s.states]
         here = dict(self.variables)
         here |= {name.name: value for name, value in zip(names, more, strict=True)}
         here |= {name.name: value for name, value in zip(self.s.states, before, strict=True)}
