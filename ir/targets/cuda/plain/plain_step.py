@@ -55,6 +55,7 @@ _MOST_ALONE = 8 << 10  # bytes of a thread that has a point alone, of which a ca
 _TEAM_SHARE = 4  # loops of a step that are worth a team have so many iterations for each thread
 _PANELS = (8, 16, 32, 64, 128)  # points beside each other
 _APART = 8  # elements between rows of them, that ldmatrix meets no bank twice
+_RESERVED = 1024  # bytes of shared memory that a block has no say over
 RESIDENT = 1024  # threads of teams on a processor: blocks that wait for each other all run
 
 
@@ -313,10 +314,22 @@ class PlainStep:
         """Arrays of a thread."""
         return tuple(a for a in self.plain.arrays if a.place not in (GROUP, TENSOR))
 
+    @property
+    def rounds(self) -> int:
+        """How often all points are run, each time behind all of them."""
+        return self.plain.rounds[1] if self.plain.rounds else 1
+
+    def at_a_time(self, threads: int) -> int:
+        """Blocks that a processor surely has at a time, where those wait for each other."""
+        taken = sum(map(array_bytes, self.shared)) + _RESERVED
+        return max(1, min(int(self.hardware["shared_bytes"]) // taken, RESIDENT // threads))
+
     def grid(self, threads: int, grouped: bool, team: int = 1) -> int:
         """Blocks, which stride over the points if they are fewer."""
         if team > 1:
             return self.points * team
+        if self.rounds > 1:
+            return min(self.points, self.at_a_time(threads) * self._sms)
         if not grouped:
             return min(-(-self.points // threads), _WAVES * self._sms * (_RESIDENT // threads))
         each = _FEW_GROUPS if self.spilled else _GROUPS

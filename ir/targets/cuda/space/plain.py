@@ -175,6 +175,8 @@ class PlainCudaKernel:
 
     def constraints(self) -> list[Constraint]:
         found = self.cuts.constraints(self._room)
+        if self.cuts.overlaps is not None:
+            found += self.cuts.overlaps.constraints(self._single_steps)
         others = (TEAM, BESIDE, SHARE)
         found += [self._single(one) for one in others if {ALONE, one} <= self._stems]
         found += [self._of_blocks()] if self.whole.has_products else []
@@ -198,6 +200,14 @@ class PlainCudaKernel:
             panels = beside if BESIDE in stems else ""
             found.append(all_run(team, threads, panels, self.points, most))
         return found
+
+    @property
+    def _single_steps(self) -> dict[str, Value]:
+        """What is said of loops step by step where there is nothing to say of them."""
+        about = {ALONE, BESIDE, SHARE, MMA, FETCH, STEPS, STAGED, TEAM}
+        names = set(map(self.name, about))
+        own = {one.name: one.initial for one in self.decisions() if one.name in names}
+        return {name: value for name, value in own.items() if value is not None}
 
     @cached_property
     def _teams(self) -> tuple[int, ...]:
@@ -284,6 +294,9 @@ class PlainCudaKernel:
         if len(list(self.cuts.all())) == 1:
             return plain
         few = fastest_cuts(self.program, self.hardware, self.name)
+        if self.cuts.overlaps is not None:
+            one = {self.name(RUN): 1} if self.groups else {}
+            return self.cuts.overlaps.seeds(few, plain, {**plain[0], **self._single_steps, **one})
         seeds = [{**plain[0], **cut} for cut in few]
         return seeds + [{**seed, **cut} for seed in plain[1:] for cut in few[:2]]
 

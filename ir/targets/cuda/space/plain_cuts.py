@@ -22,6 +22,7 @@ from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
 from ir.targets.cuda.plain.plain_step import PlainStep
+from ir.targets.cuda.space.overlaps import OverlapCuts
 
 OWNERS, PIECES, ATOMIC = "owners", "pieces", "atomic"
 ORDERED, SHARED, PRIVATE = "ordered", "shared", "private"
@@ -47,12 +48,16 @@ class PlainCuts:
         self.choices = choices_of(program) if choices is None else choices
         self.most = min(MOST_PARTS, int(hardware["memory_bytes"]) // 8)
         self.sms = int(hardware["sms"])
+        windows = self.choices.windows
+        self.overlaps = OverlapCuts(windows, hardware, self.name) if windows else None
         self.domains = dict(self._domains())
 
     def name(self, stem: str) -> str:
         return f"{stem}{self.mark}"
 
     def _domains(self) -> Iterator[tuple[str, tuple[Value, ...]]]:
+        if self.overlaps is not None:
+            yield from self.overlaps.domains.items()
         if not self.choices.longest:
             return
         if self.choices.atomic:
@@ -94,7 +99,7 @@ class PlainCuts:
             SHARED: "a block searches a row, or combines in memory of its own before",
             OWNERS: "points among which the output is shared out: each goes through all",
             PIECES: "parts of the longest axis, each by itself, merged in order",
-        }
+        } | (self.overlaps.whys() if self.overlaps else {})
         owner = next(iter(self.program.axes), "")
         return [
             Decision(self.name(name), domain, "binding", owner, whys[name], domain[0],
@@ -103,7 +108,10 @@ class PlainCuts:
         ]  # fmt: skip
 
     def all(self) -> Iterator[dict[str, Value]]:
-        """Every way to cut, by the names of decisions."""
+        """Every way to cut, by the names of decisions; of tiles a few."""
+        if self.overlaps is not None:
+            yield from self.overlaps.all()
+            return
         names = [self.name(name) for name in self.domains]
         for values in product(*self.domains.values()):
             cut = dict(zip(names, values, strict=True))
@@ -132,6 +140,7 @@ class PlainCuts:
             ordered=bool(values.get(self.name(ORDERED), False)),
             shared=bool(values.get(self.name(SHARED), False)),
             private=bool(values.get(self.name(PRIVATE), False)),
+            overlap=self.overlaps.overlap(values) if self.overlaps else None,
         )
 
     def constraints(self, room: Callable[[int], int]) -> list[Constraint]:

@@ -1,0 +1,501 @@
+"""Several steps of a loop at a time, over tiles that overlap: a group of threads has a tile.
+
+A tile and the margin around it come to arrays of the group; each step computes all points that the
+tile has, of which those near its edge are right no more; behind the last of so many steps, the
+points of the tile's own are. Tiles of the next steps begin behind all of these: in rounds, with
+states in memory in between, two of each, that nobody reads what another one writes.
+
+What lies outside of the grid is computed like the rest, and harms nobody: reads that may go there
+have a fill, which is in the array instead where all reads of a value have the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from ir.dtypes import compute_dtype
+from ir.errors import ProgramError
+from ir.loops import loops_of, widened
+from ir.ops.base import TensorSpec
+from ir.ops.load import Load
+from ir.ops.read import Read
+from ir.plain.block import Block
+from ir.plain.code import (
+    GROUP,
+    Array,
+    Between,
+    Call,
+    Element,
+    If,
+    Let,
+    Name,
+    Number,
+    PlainKernel,
+    Scalar,
+    Spread,
+    Write,
+)
+from ir.plain.pieces import Overlap, step
+from ir.plain.scalars import both, call, flat, index, inside, number, plus, times
+from ir.plain.steps import steps_of
+from ir.plain.values import Given, Point, Values
+from ir.plain.windows import Windows, shift_of, windows_of
+from ir.program import Program
+from ir.ranges import integer_range, narrowest, state_ranges
+
+_Made = Callable[[Block, Point], None]
+
+
+def overlapped_kernel(values: Values, overlap: Overlap) -> PlainKernel:
+    """The steps of a loop over tiles of a size. Raises ProgramError where there are none."""
+    windows = windows_of(values.program)
+    if windows is None:
+        raise ProgramError(f"{values.program.name}: no loop whose steps need near points alone")
+    return _Overlapped(values, windows, overlap).kernel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A value in an array of the group: of the axes `own`, the tile's with a margin; `fill`: what
+    it is outside of the grid, if all reads say the same."""
+
+    array: Array
+    own: tuple[str, ...]
+    shape: tuple[int, ...]
+    halves: bool
+    fill: float | None
+
+
+class _Overlapped:
+    def __init__(self, values: Values, windows: Windows, overlap: Overlap) -> None:
+        self.values, self.windows, self.overlap = values, windows, overlap
+        self.program: Program = values.program
+        self.loop = widened(self.program, loops_of(self.program)[0])
+        self.plan = steps_of(self.program, self.loop)
+        self.total = self.program.axes[self.loop.axis]
+        self.steps = min(overlap.steps, self.total)
+        self.rounds = -(-self.total // self.steps)
+        self.skipped = self.rounds * self.steps - self.total  # steps that the first round has not
+        self.tile = dict(zip(windows.axes, overlap.tile, strict=True))
+        self.margins = dict(zip(windows.axes, windows.margins, strict=True))
+        self.own = dict(zip(windows.axes, windows.own(overlap.tile, self.steps), strict=True))
+        self.counts = dict(
+            zip(windows.axes, windows.tiles(overlap.tile, self.steps), strict=True)
+        )
+        nodes = self.program.nodes
+        first = nodes[self.loop.states[0][0]].axes
+        self.points = values.points([axis for axis in first if axis in self.plan.points])
+        names = values.names
+        self.number = {axis: Name(names.fresh(f"tile_{axis}")) for axis in windows.axes}
+        self.base = {axis: Name(names.fresh(f"base_{axis}")) for axis in windows.axes}
+        self.round = Name(names.fresh("round"))
+        self.block = Block(names)
+        self.befores = [before for before, _ in self.loop.states]
+        self.ranges = state_ranges(self.program, self.loop)
+        self.kept = {p: self._kept(p) for p in (*self.befores, *self.plan.kept)}
+        self.buffers = dict(zip(self.befores, map(self._buffer, self.befores), strict=True))
+        self.loads = any(isinstance(nodes[p].op, Load) for p in self._reached())
+
+    def _reached(self) -> set[int]:
+        """What steps and outputs are made of."""
+        nodes = self.program.nodes
+        found, pending = set[int](), [*self.loop.inside]
+        while pending:
+            here = pending.pop()
+            if here not in found:
+                found.add(here)
+                pending.extend(nodes[here].args)
+        return found
+
+    # --- arrays -----------------------------------------------------------------------------------
+
+    def _kept(self, position: int) -> _Kept:
+        own = self.plan.group(self.program.nodes[position].axes)
+        fill = self._fill(position)
+        shape = tuple(self._wide(axis) for axis in own)
+        halves = position in self.befores
+        stored = narrowest(self.values.dtype(position), self._range(position, fill))
+        array = self.values.array("tile", stored, (1 + halves) * prod(shape), GROUP)
+        return _Kept(array, own, shape, halves, fill)
+
+    def _range(self, position: int, fill: float | None) -> tuple[int, int] | None:
+        found = integer_range(self.program, position, self.ranges)
+        if found is None or fill is None:
+            return found
+        return min(found[0], int(fill)), max(found[1], int(fill))
+
+    def _wide(self, axis: str) -> int:
+        """Elements of an array along an axis."""
+        if axis not in self.tile:
+            return self.program.axes[axis]
+        return self.tile[axis] + sum(self.margins[axis])
+
+    def _fill(self, position: int) -> float | None:
+        """What all reads of a value have outside of the grid, if they have the same."""
+        nodes = self.program.nodes
+        reads = [
+            nodes[user].op
+            for user in self.program.users(position)
+            if user in self.loop.inside and isinstance(nodes[user].op, Read)
+        ]
+        fills = {op.fill for op in reads if isinstance(op, Read)}
+        shifted = all(isinstance(op, Read) and self._is_shift(position, op) for op in reads)
+        return next(iter(fills)) if len(fills) == 1 and shifted else None
+
+    def _is_shift(self, position: int, op: Read) -> bool:
+        """Whether a read is at its own point of what is no tile's."""
+        pairs = zip(self.program.nodes[position].axes, op.index, strict=True)
+        return all(
+            place.terms == ((axis, 1),) and not place.constant and place.gather is None
+            for axis, place in pairs
+            if axis not in self.tile
+        )
+
+    def _axes(self, before: int) -> tuple[str, ...]:
+        """The axes of a state between steps."""
+        axes = self.program.nodes[before].axes
+        return tuple(axis for axis in axes if axis != self.loop.axis)
+
+    def _buffer(self, before: int) -> TensorSpec | None:
+        """Where a state waits for the next round, twice."""
+        if self.rounds == 1:
+            return None
+        shape = self.program.scope.shape(self._axes(before))
+        return self.values.part(2, shape, self.kept[before].array.dtype, "between", partly=True)
+
+    # --- the kernel -------------------------------------------------------------------------------
+
+    def kernel(self) -> PlainKernel:
+        for axis, base in self.base.items():
+            low, _ = self.margins[axis]
+            first = plus(times(self.number[axis], self.own[axis]), index(-self.steps * low))
+            self.block.add(Let(base, first))
+        self._bring()
+        self._steps()
+        axes = [(self.number[axis], self.counts[axis]) for axis in self.windows.axes]
+        points = self.values.shared_out(self.points, tuple(axes))
+        kernel = step(self.values, self.block, points, True)
+        if self.rounds == 1:
+            return kernel
+        return replace(kernel, rounds=(self.round, self.rounds))
+
+    def _steps(self) -> None:
+        """All steps of a round but the last one, whose states go to memory."""
+        if self.steps > 1:
+            k, inner = Name(self.values.names.fresh("k")), self.block.inner()
+            self._step(inner, k)
+            often = self.steps - 1
+            first: Scalar = index(0)
+            if self.skipped:
+                left = Call("sub", (index(self.skipped), times(self.round, self.steps)), "i64")
+                first = Call("max", (left, index(0)), "i64")
+                if self.rounds == 1:
+                    first = index(self.skipped)
+            self.block.add(Between(k, first, index(self.steps - 1), inner.body, often))
+        self._step(self.block, index(self.steps - 1), last=True)
+
+    def _at(self, k: Scalar) -> Scalar:
+        """The number of a step of the loop."""
+        before = times(self.round, self.steps) if self.rounds > 1 else index(0)
+        return plus(plus(before, k), index(-self.skipped))
+
+    # --- what a round begins with -----------------------------------------------------------------
+
+    def _bring(self) -> None:
+        """States at the tile and its margin, and something at all else that is read."""
+        half: Scalar = index(0)
+        if self.skipped:
+            first = Call("eq", (self.round, index(0)), "bool")
+            other = index(self.skipped % 2)
+            half = Call("where", (first, other, index(0)), "i64") if self.rounds > 1 else other
+            half = self.block.named(half, "half")
+        for before in self.befores:
+            kept = self.kept[before]
+
+            def bring(inner: Block, there: Point, before: int = before, kept: _Kept = kept) -> None:
+                value = self._first(inner, before, there)
+                place = flat([self._local(there, a) for a in kept.own], kept.shape)
+                size = prod(kept.shape)
+                inner.add(Write(kept.array.name, plus(times(half, size), place), value))
+                other = plus(times(Call("sub", (index(1), half), "i64"), size), place)
+                inner.add(Write(kept.array.name, other, number(0, value.dtype)))
+
+            self._spread(self.block, kept, bring, True)
+        for position in self.plan.kept:
+            kept = self.kept[position]
+
+            def clear(inner: Block, there: Point, kept: _Kept = kept) -> None:
+                place = flat([self._local(there, a) for a in kept.own], kept.shape)
+                inner.add(Write(kept.array.name, place, number(0, compute_dtype(kept.array.dtype))))
+
+            self._spread(self.block, kept, clear, True)
+
+    def _first(self, block: Block, before: int, at: Point) -> Scalar:
+        """A state as a round finds it: as it begins, or as the round before left it."""
+        kept, node = self.kept[before], self.program.nodes[before]
+        dtype = self.values.dtype(before)
+        found = block.let(number(kept.fill or 0, dtype), "first")
+        there, begin = block.inner(), block.inner()
+        begin.assign(found, self.values.value(begin, node.args[0], at))
+        spec = self.buffers[before]
+        if spec is None:
+            there.statements.extend(begin.statements)
+        else:
+            axes = self._axes(before)
+            shape = self.program.scope.shape(axes)
+            own = flat([at[axis] for axis in axes], shape)
+            half = times(Call("mod", (self.round, index(2)), "i64"), prod(shape))
+            later = there.inner()
+            later.assign(found, Element(spec.name, plus(half, own), dtype))
+            new = Call("eq", (self.round, index(0)), "bool")
+            there.add(If(new, begin.body, later.body))
+        condition = self._within(at, kept.own)
+        if condition is None:
+            block.statements.extend(there.statements)
+        else:
+            block.branch(condition, there)
+        return found
+
+    def _within(self, at: Point, axes: Sequence[str]) -> Scalar | None:
+        """Whether a point of a tile is one of the grid."""
+        found: Scalar | None = None
+        for axis in axes:
+            if axis in self.tile:
+                found = both(found, inside(at[axis], self.program.axes[axis]))
+        return found
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _step(self, block: Block, k: Scalar, last: bool = False) -> None:
+        """One step: what is kept, one after the other, and the new states."""
+        half = Call("mod", (k, index(2)), "i64") if isinstance(k, Name) else index(_number(k) % 2)
+        old = block.named(half, "half")
+        given = dict(self.values.given)
+        for before in self.befores:
+            self.values.given[before] = self._element(before, old)
+        self._fills(self.befores, old)
+        time = self._at(k)
+        for position in self.plan.kept:
+            self._stage(block, [(position, position)], time, None)
+            self.values.given[position] = self._element(position, None)
+            self._fills([position], None)
+        new = Call("sub", (index(1), old), "i64") if isinstance(old, Name) else index(1 - _number(old))
+        for together in self.plan.together:
+            made = [(self.program.nodes[after].args[1], before) for before, after in together.states]
+            self._stage(block, made, time, new, together.histories, last)
+        self.values.given = given
+
+    def _fills(self, positions: Sequence[int], half: Scalar | None) -> None:
+        """Reads of values that are in arrays beyond the grid, too."""
+        for position in positions:
+            if self.kept[position].fill is None:
+                continue
+            for user in self.program.users(position):
+                if user in self.loop.inside and isinstance(self.program.nodes[user].op, Read):
+                    self.values.given[user] = self._shifted(user, position, half)
+
+    def _shifted(self, read: int, position: int, half: Scalar | None) -> Given:
+        shifts = dict(
+            zip(self.windows.axes, shift_of(self.program, read, self.windows.axes), strict=True)
+        )
+        element = self._element(position, half)
+
+        def found(block: Block, at: Point) -> Scalar:
+            there = {a: plus(s, index(shifts[a])) if shifts.get(a) else s for a, s in at.items()}
+            return element(block, there)
+
+        return found
+
+    def _element(self, position: int, half: Scalar | None) -> Given:
+        kept, dtype = self.kept[position], self.values.dtype(position)
+
+        def found(_: Block, at: Point) -> Scalar:
+            place = flat([self._local(at, axis) for axis in kept.own], kept.shape)
+            if half is not None:
+                place = plus(times(half, prod(kept.shape)), place)
+            return Element(kept.array.name, place, dtype)
+
+        return found
+
+    def _local(self, at: Point, axis: str) -> Scalar:
+        """Where a coordinate is in an array."""
+        if axis not in self.tile:
+            return at[axis]
+        return _without(at[axis], self.base[axis])
+
+    def _stage(
+        self, block: Block, made: Sequence[tuple[int, int]], time: Scalar, half: Scalar | None,
+        histories: Sequence[int] = (), last: bool = False,
+    ) -> None:  # fmt: skip
+        """Values, and outputs of a step, at all points of the tile: in arrays, or at last, where
+        they are right, in memory."""
+        like = made[0][1] if made else None
+        kept = self.kept[like] if like is not None else self._history(histories[0])
+        writes: list[Callable[[], None]] = []
+
+        def compute(inner: Block, there: Point) -> None:
+            at = {**there, self.loop.axis: time}
+            found = [inner.let(self.values.value(inner, source, at)) for source, _ in made]
+            if last or histories:
+                writes.append(lambda: self._leave(inner, made, found, at, histories, last))
+            if not last:
+                kept_values = [self._filled(inner, p, v, at) for (_, p), v in
+                               zip(made, found, strict=True)]  # fmt: skip
+                writes.append(lambda: self._keep(inner, made, kept_values, at, half))
+
+        self._spread(block, kept, compute, False, writes)
+
+    def _history(self, store: int) -> _Kept:
+        """The points of an output of a step, as if it had an array."""
+        own = self.plan.group(self.program.nodes[store].axes)
+        shape = tuple(self._wide(axis) for axis in own)
+        nothing = Array("", "f32", 0, GROUP)
+        return _Kept(nothing, own, shape, False, None)
+
+    def _filled(self, block: Block, position: int, value: Scalar, at: Point) -> Scalar:
+        """A value, or beyond the grid what reads find there."""
+        kept = self.kept[position]
+        within = self._within(at, kept.own)
+        if kept.fill is None or within is None:
+            return value
+        found = call("where", within, value, number(kept.fill, value.dtype))
+        return block.let(found)
+
+    def _keep(
+        self, block: Block, made: Sequence[tuple[int, int]], found: Sequence[Scalar], at: Point,
+        half: Scalar | None,
+    ) -> None:  # fmt: skip
+        for (_, position), value in zip(made, found, strict=True):
+            kept = self.kept[position]
+            place = flat([self._local(at, axis) for axis in kept.own], kept.shape)
+            if kept.halves and half is not None:
+                place = plus(times(half, prod(kept.shape)), place)
+            block.add(Write(kept.array.name, place, value))
+
+    def _leave(
+        self, block: Block, made: Sequence[tuple[int, int]], found: Sequence[Scalar], at: Point,
+        histories: Sequence[int], last: bool,
+    ) -> None:  # fmt: skip
+        """Outputs of a step, and what the last step of a round leaves, at the tile's own points."""
+        there = block.inner()
+        for position in histories:
+            self.values.store(there, position, at)
+        if last and made:
+            self._results(there, made, found, at)
+        own = self._own(at)
+        if own is None:
+            block.statements.extend(there.statements)
+        else:
+            block.branch(own, there)
+
+    def _own(self, at: Point) -> Scalar | None:
+        """Whether a point is of the tile's own, and of the grid."""
+        found: Scalar | None = None
+        for axis, (low, _) in self.margins.items():
+            first = self.steps * low
+            local = _without(at[axis], self.base[axis])
+            wide = self.tile[axis] + low > first + self.own[axis]
+            moved = plus(local, index(-first))
+            found = both(found, inside(moved, self.own[axis], first > low, wide))
+            if self.counts[axis] * self.own[axis] > self.program.axes[axis]:
+                found = both(found, inside(at[axis], self.program.axes[axis], False))
+        return found
+
+    def _results(
+        self, block: Block, made: Sequence[tuple[int, int]], found: Sequence[Scalar], at: Point
+    ) -> None:
+        """States for the next round, or what is made of the last ones."""
+        final, later = block.inner(), block.inner()
+        here = {axis: value for axis, value in at.items() if axis != self.loop.axis}
+        after = {before: after for before, after in self.loop.states}
+        behind = [after[before] for _, before in made]
+        for (_, before), value in zip(made, found, strict=True):
+            self.values.given[after[before]] = _constant(value)
+        for position in self._finals(behind):
+            self.values.store(final, position, here)
+        if self.rounds == 1:
+            block.statements.extend(final.statements)
+            return
+        for (_, before), value in zip(made, found, strict=True):
+            spec, axes = self.buffers[before], self._axes(before)
+            assert spec is not None
+            shape = self.program.scope.shape(axes)
+            own = flat([here[axis] for axis in axes], shape)
+            other = Call("mod", (plus(self.round, index(1)), index(2)), "i64")
+            later.add(Write(spec.name, plus(times(other, prod(shape)), own), value))
+        ends = Call("eq", (self.round, index(self.rounds - 1)), "bool")
+        block.add(If(ends, final.body, later.body, often=1.0))
+
+    def _finals(self, behind: Sequence[int]) -> list[int]:
+        """Outputs that are made of states at the end."""
+        return [p for p in self.values.behind(behind) if p not in self.plan.histories]
+
+    # --- loops ------------------------------------------------------------------------------------
+
+    def _spread(
+        self, block: Block, kept: _Kept, make: _Made, wide: bool,
+        writes: list[Callable[[], None]] | None = None,
+    ) -> None:  # fmt: skip
+        """What is done at all points of an array: of the tile, or (`wide`) with its margin. Several
+        rows are one iteration's, all of which is computed before any of it is written."""
+        inner = block.inner()
+        rows = 1 if wide else self._rows(kept)
+        variables, places = list[tuple[Name, int]](), dict[str, Scalar]()
+        for number_, axis in enumerate(kept.own):
+            extent = kept.shape[number_] if wide else self.tile.get(axis, kept.shape[number_])
+            extent = extent // rows if not number_ else extent
+            name = block.variable(axis)
+            if extent > 1:
+                variables.append((name, extent))
+            places[axis] = name if extent > 1 else index(0)
+        for row in range(rows):
+            at: dict[str, Scalar] = {**self.points}
+            for number_, (axis, place) in enumerate(places.items()):
+                here = place if number_ or rows == 1 else plus(times(place, rows), index(row))
+                at[axis] = self._global(inner, axis, here, wide) if axis in self.tile else here
+            make(inner, at)
+        for write in writes or ():
+            write()
+        block.add(Spread(tuple(variables), inner.body))
+
+    def _rows(self, kept: _Kept) -> int:
+        """Rows of one iteration: of the first axis, where that is a tile's and not the last."""
+        first = kept.own[0] if kept.own else ""
+        several = len(kept.own) > 1 and first in self.tile
+        return self.overlap.rows if several and self.tile[first] % self.overlap.rows == 0 else 1
+
+    def _global(self, block: Block, axis: str, place: Scalar, wide: bool) -> Scalar:
+        """The coordinate of an element; where tensors are read, one of the grid."""
+        low, _ = self.margins[axis]
+        local = place if wide else plus(place, index(low))
+        if self.loads and not wide:
+            extent, base = self.program.axes[axis], self.base[axis]
+            least = Call("sub", (index(0), base), "i64")
+            most = Call("sub", (index(extent - 1), base), "i64")
+            local = Call("min", (Call("max", (local, least), "i64"), most), "i64")
+            local = block.let(local, "near")
+        return Call("add", (self.base[axis], local), "i64")
+
+
+def _without(place: Scalar, base: Name) -> Scalar:
+    """A coordinate less where the tile begins."""
+    if isinstance(place, Call) and place.function == "add":
+        left, right = place.args
+        if left == base:
+            return right
+        if isinstance(right, Number):
+            return plus(_without(left, base), right)
+    return Call("sub", (place, base), "i64")
+
+
+def _number(scalar: Scalar) -> int:
+    assert isinstance(scalar, Number)
+    return int(scalar.value)
+
+
+def _constant(value: Scalar) -> Given:
+    return lambda _, at: value
+
+

@@ -1,0 +1,166 @@
+"""Loops whose steps need near points alone: which axes may be cut into tiles that overlap.
+
+A step of a stencil needs each state at its own point and at some beside it. So a tile of the grid
+with a margin around it goes through several steps by itself, each of which leaves a smaller part of
+the margin known (overlapped tiling; Krishnamoorthy et al., PLDI 2007). Knows no target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from ir.dtypes import dtype_of
+from ir.loops import Carried, loops_of, widened
+from ir.ops.load import Load
+from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.read import Read
+from ir.ops.recur import Before
+from ir.ops.reduce import Contract, Reduce
+from ir.plain.steps import Steps, steps_of
+from ir.program import Node, Program
+from ir.stages import is_reduction, reduced_axes
+
+_INSIDE = (Before, Map, Cast, Constant, Iota, Load, Read, Contract, Reduce)
+_DIVIDED = ("floordiv", "mod")  # by what is anything: it may be 0
+Margin = tuple[int, int]  # points below and above
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """What a loop may be cut along: `axes`, and the `margins` along each that a step needs of the
+    states before it; `steps` there are. An element of a tile takes `bytes`, of all arrays."""
+
+    axes: tuple[str, ...]
+    extents: tuple[int, ...]
+    margins: tuple[Margin, ...]
+    steps: int
+    bytes: int
+
+    def own(self, tile: tuple[int, ...], steps: int) -> tuple[int, ...]:
+        """Points of a tile that are right after so many steps, of those that each step computes."""
+        pairs = zip(tile, self.margins, strict=True)
+        return tuple(extent - (steps - 1) * (low + high) for extent, (low, high) in pairs)
+
+    def tiles(self, tile: tuple[int, ...], steps: int) -> tuple[int, ...]:
+        """How many there are along each axis."""
+        pairs = zip(self.extents, self.own(tile, steps), strict=True)
+        return tuple(-(-extent // own) for extent, own in pairs)
+
+    def room(self, tile: tuple[int, ...]) -> int:
+        """Bytes of a group's arrays."""
+        wide = (e + low + high for e, (low, high) in zip(tile, self.margins, strict=True))
+        return self.bytes * prod(wide)
+
+
+def windows_of(program: Program) -> Windows | None:
+    """The tiles that the loop of a program may be cut into; None where there are none."""
+    loops = loops_of(program)
+    if len(loops) != 1 or program.axes[loops[0].axis] < 2:
+        return None
+    loop = widened(program, loops[0])
+    steps = steps_of(program, loop)
+    if not _is_plain(program, loop):
+        return None
+    axes = _tiled(program, loop, steps)
+    margins = needed(program, loop, axes)
+    states = [before for before, _ in loop.states]
+    most = tuple(
+        (max(margins[s][n][0] for s in states), max(margins[s][n][1] for s in states))
+        for n in range(len(axes))
+    )
+    extents = tuple(program.axes[axis] for axis in axes)
+    alike = len({frozenset(program.nodes[state].axes) for state in states}) == 1
+    if not alike or not any(low + high for low, high in most):
+        return None
+    count = program.axes[loop.axis]
+    return Windows(axes, extents, most, count, _bytes(program, steps, states, axes))
+
+
+def _bytes(program: Program, steps: Steps, states: list[int], axes: tuple[str, ...]) -> int:
+    """Of all arrays at a point of a tile: states twice, and what else is kept."""
+
+    def of(position: int) -> int:
+        node = program.nodes[position]
+        own = (a for a in steps.group(node.axes) if a not in axes)
+        return prod(program.axes[axis] for axis in own) * dtype_of(node.dtype).bytes
+
+    return 2 * sum(map(of, states)) + sum(map(of, steps.kept))
+
+
+def _is_plain(program: Program, loop: Carried) -> bool:
+    """Whether values that are not right, of which a margin has some, do no harm."""
+    for position in loop.inside:
+        node = program.nodes[position]
+        if not isinstance(node.op, _INSIDE):
+            return False
+        if isinstance(node.op, Load | Read):
+            own = node.args[1:] if isinstance(node.op, Read) else node.args
+            if not loop.inside.isdisjoint(own):
+                return False  # a place that is anything
+        if isinstance(node.op, Map) and not _is_harmless(node, node.op, loop):
+            return False
+    return True
+
+
+def _is_harmless(node: Node, op: Map, loop: Carried) -> bool:
+    """Whether a function takes whatever it is given."""
+    if op.function in _DIVIDED:
+        return node.args[1] not in loop.inside
+    return op.function != "lookup" or loop.inside.isdisjoint(node.args)
+
+
+def _tiled(program: Program, loop: Carried, steps: Steps) -> tuple[str, ...]:
+    """Axes of all states along which a step goes by a fixed number of points, if at all."""
+    nodes = program.nodes
+    states = [before for before, _ in loop.states]
+    shared = set(nodes[states[0]].axes).intersection(*(nodes[s].axes for s in states))
+    found = shared - {loop.axis} - steps.points
+    for position in loop.inside:
+        node = nodes[position]
+        if is_reduction(node):
+            found -= set(reduced_axes(node))
+        if isinstance(node.op, Read) and node.args[0] in loop.inside:
+            found -= _turned(nodes[node.args[0]], node.op)
+    for position in steps.histories:
+        found &= set(nodes[position].axes)
+    return tuple(axis for axis in nodes[states[0]].axes if axis in found)
+
+
+def _turned(source: Node, op: Read) -> set[str]:
+    """Axes that a read goes along otherwise than by a fixed number of points."""
+    found = set[str]()
+    for axis, index in zip(source.axes, op.index, strict=True):
+        others = {name for name, _ in index.terms} - {axis}
+        found |= others
+        if index.gather is not None or index.terms != ((axis, 1),):
+            found.add(axis)
+    return found
+
+
+def shift_of(program: Program, position: int, axes: tuple[str, ...]) -> tuple[int, ...]:
+    """By how many points along each axis a read goes."""
+    node = program.nodes[position]
+    assert isinstance(node.op, Read)
+    source = program.nodes[node.args[0]].axes
+    shifts = dict(zip(source, (index.constant for index in node.op.index), strict=True))
+    return tuple(shifts.get(axis, 0) for axis in axes)
+
+
+def needed(program: Program, loop: Carried, axes: tuple[str, ...]) -> Mapping[int, list[Margin]]:
+    """How far beyond the points of new states a step needs each value inside of the loop."""
+    found = {position: [(0, 0)] * len(axes) for position in loop.inside}
+    for position in sorted(loop.inside, reverse=True):
+        node = program.nodes[position]
+        own = found[position]
+        shifts = (0,) * len(axes)
+        if isinstance(node.op, Read) and node.args[0] in loop.inside:
+            shifts = shift_of(program, position, axes)
+        for arg in node.args:
+            if arg in loop.inside:
+                found[arg] = [
+                    (max(a, low - c), max(b, high + c))
+                    for (a, b), (low, high), c in zip(found[arg], own, shifts, strict=True)
+                ]
+    return found
