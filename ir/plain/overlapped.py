@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 from ir.dtypes import compute_dtype
@@ -38,7 +39,7 @@ from ir.plain.code import (
     Write,
 )
 from ir.plain.pieces import Overlap, step
-from ir.plain.scalars import both, call, flat, index, inside, number, plus, times
+from ir.plain.scalars import both, call, convert, flat, index, number, plus, times
 from ir.plain.steps import steps_of
 from ir.plain.values import Given, Point, Values
 from ir.plain.windows import Windows, shift_of, windows_of
@@ -46,6 +47,7 @@ from ir.program import Program
 from ir.ranges import integer_range, narrowest, state_ranges
 
 _Made = Callable[[Block, Point], None]
+_SEVERAL = 3  # tiles along an axis, from which on some leave the grid nowhere
 
 
 def overlapped_kernel(values: Values, overlap: Overlap) -> PlainKernel:
@@ -78,36 +80,58 @@ class _Overlapped:
         self.steps = min(overlap.steps, self.total)
         self.rounds = -(-self.total // self.steps)
         self.skipped = self.rounds * self.steps - self.total  # steps that the first round has not
-        self.tile = dict(zip(windows.axes, overlap.tile, strict=True))
-        self.margins = dict(zip(windows.axes, windows.margins, strict=True))
-        self.own = dict(zip(windows.axes, windows.own(overlap.tile, self.steps), strict=True))
-        self.counts = dict(
-            zip(windows.axes, windows.tiles(overlap.tile, self.steps), strict=True)
-        )
+        self.sides = windows.sides(overlap.tile, self.steps)
         nodes = self.program.nodes
         first = nodes[self.loop.states[0][0]].axes
         self.points = values.points([axis for axis in first if axis in self.plan.points])
         names = values.names
         self.number = {axis: Name(names.fresh(f"tile_{axis}")) for axis in windows.axes}
         self.base = {axis: Name(names.fresh(f"base_{axis}")) for axis in windows.axes}
+        self.edged = True  # whether what is written next is for tiles that leave the grid
         self.round = Name(names.fresh("round"))
         self.block = Block(names)
         self.befores = [before for before, _ in self.loop.states]
         self.ranges = state_ranges(self.program, self.loop)
         self.kept = {p: self._kept(p) for p in (*self.befores, *self.plan.kept)}
         self.buffers = dict(zip(self.befores, map(self._buffer, self.befores), strict=True))
-        self.loads = any(isinstance(nodes[p].op, Load) for p in self._reached())
+        self.edges = {axis: self._edges(axis) for axis in windows.axes}
 
-    def _reached(self) -> set[int]:
-        """What steps and outputs are made of."""
+    def _loads(self) -> set[int]:
+        """The tensors that a step reads, at coordinates that may lie beyond the grid."""
         nodes = self.program.nodes
         found, pending = set[int](), [*self.loop.inside]
+        pending += [nodes[after].args[1] for _, after in self.loop.states]
         while pending:
             here = pending.pop()
-            if here not in found:
+            if here not in found and here not in self.befores:
                 found.add(here)
                 pending.extend(nodes[here].args)
+        return {here for here in found if isinstance(nodes[here].op, Load)}
+
+    def _clamped(self, position: int) -> Given:
+        """A tensor's element, at the nearest point of the grid."""
+        node = self.program.nodes[position]
+        assert isinstance(node.op, Load)
+        op = node.op
+
+        def found(block: Block, at: Point) -> Scalar:
+            there = {axis: self._near(block, axis, place) for axis, place in at.items()}
+            return self.values.loaded(block, node, op, there)
+
         return found
+
+    def _near(self, block: Block, axis: str, place: Scalar) -> Scalar:
+        if not self.edged or axis not in self.sides or not isinstance(place, Call):
+            return place
+        known = block.find(("near", place))
+        if known is None:
+            low, high = self.edges[axis]
+            last = Call("sub", (high, number(1, "i32")), "i32")
+            local = convert(_without(place, self.base[axis]), "i32")
+            near = Call("min", (Call("max", (local, low), "i32"), last), "i32")
+            near = plus(self.base[axis], convert(near, "i64"))
+            known = block.keep(("near", place), block.let(near, "near"))
+        return known
 
     # --- arrays -----------------------------------------------------------------------------------
 
@@ -128,9 +152,7 @@ class _Overlapped:
 
     def _wide(self, axis: str) -> int:
         """Elements of an array along an axis."""
-        if axis not in self.tile:
-            return self.program.axes[axis]
-        return self.tile[axis] + sum(self.margins[axis])
+        return self.sides[axis].wide if axis in self.sides else self.program.axes[axis]
 
     def _fill(self, position: int) -> float | None:
         """What all reads of a value have outside of the grid, if they have the same."""
@@ -150,7 +172,7 @@ class _Overlapped:
         return all(
             place.terms == ((axis, 1),) and not place.constant and place.gather is None
             for axis, place in pairs
-            if axis not in self.tile
+            if axis not in self.sides
         )
 
     def _axes(self, before: int) -> tuple[str, ...]:
@@ -169,22 +191,47 @@ class _Overlapped:
 
     def kernel(self) -> PlainKernel:
         for axis, base in self.base.items():
-            low, _ = self.margins[axis]
-            first = plus(times(self.number[axis], self.own[axis]), index(-self.steps * low))
+            side = self.sides[axis]
+            first = plus(times(self.number[axis], side.own), index(-side.first))
             self.block.add(Let(base, first))
-        self._bring()
-        self._steps()
-        axes = [(self.number[axis], self.counts[axis]) for axis in self.windows.axes]
+            wide, extent = self._wide(axis), self.program.axes[axis]
+            begin = Call("max", (Call("sub", (index(0), base), "i64"), index(0)), "i64")
+            end = Call("min", (Call("sub", (index(extent), base), "i64"), index(wide)), "i64")
+            for name, value in zip(self.edges[axis], (begin, end), strict=True):
+                self.block.add(Let(name, convert(value, "i32")))
+        self._inside()
+        axes = [(self.number[axis], self.sides[axis].count) for axis in self.windows.axes]
         points = self.values.shared_out(self.points, tuple(axes))
         kernel = step(self.values, self.block, points, True)
         if self.rounds == 1:
             return kernel
         return replace(kernel, rounds=(self.round, self.rounds))
 
-    def _steps(self) -> None:
+    def _inside(self) -> None:
+        """What a tile is about: without questions where none of it lies beyond the grid."""
+        within: Scalar | None = None
+        for axis, (low, high) in self.edges.items():
+            wide = number(self._wide(axis), "i32")
+            within = both(within, Call("le", (low, number(0, "i32")), "bool"))
+            within = both(within, Call("le", (wide, high), "bool"))
+        if within is None or max(side.count for side in self.sides.values()) < _SEVERAL:
+            self._round(self.block)
+            return
+        self.edged, middle = False, self.block.inner()
+        self._round(middle)
+        self.edged, edge = True, self.block.inner()
+        self._round(edge)
+        self.block.add(If(within, middle.body, edge.body))
+
+    def _round(self, block: Block) -> None:
+        """What is done with a tile in a round."""
+        self._bring(block)
+        self._steps(block)
+
+    def _steps(self, block: Block) -> None:
         """All steps of a round but the last one, whose states go to memory."""
         if self.steps > 1:
-            k, inner = Name(self.values.names.fresh("k")), self.block.inner()
+            k, inner = Name(self.values.names.fresh("k")), block.inner()
             self._step(inner, k)
             often = self.steps - 1
             first: Scalar = index(0)
@@ -193,24 +240,29 @@ class _Overlapped:
                 first = Call("max", (left, index(0)), "i64")
                 if self.rounds == 1:
                     first = index(self.skipped)
-            self.block.add(Between(k, first, index(self.steps - 1), inner.body, often))
-        self._step(self.block, index(self.steps - 1), last=True)
+            block.add(Between(k, first, index(self.steps - 1), inner.body, often))
+        self._step(block, index(self.steps - 1), last=True)
 
     def _at(self, k: Scalar) -> Scalar:
         """The number of a step of the loop."""
         before = times(self.round, self.steps) if self.rounds > 1 else index(0)
         return plus(plus(before, k), index(-self.skipped))
 
+    def _edges(self, axis: str) -> tuple[Name, Name]:
+        """Names for where in an array the grid begins and where it ends along an axis."""
+        names = self.values.names
+        return Name(names.fresh(f"low_{axis}"), "i32"), Name(names.fresh(f"high_{axis}"), "i32")
+
     # --- what a round begins with -----------------------------------------------------------------
 
-    def _bring(self) -> None:
+    def _bring(self, block: Block) -> None:
         """States at the tile and its margin, and something at all else that is read."""
         half: Scalar = index(0)
         if self.skipped:
             first = Call("eq", (self.round, index(0)), "bool")
             other = index(self.skipped % 2)
             half = Call("where", (first, other, index(0)), "i64") if self.rounds > 1 else other
-            half = self.block.named(half, "half")
+            half = block.named(half, "half")
         for before in self.befores:
             kept = self.kept[before]
 
@@ -222,7 +274,7 @@ class _Overlapped:
                 other = plus(times(Call("sub", (index(1), half), "i64"), size), place)
                 inner.add(Write(kept.array.name, other, number(0, value.dtype)))
 
-            self._spread(self.block, kept, bring, True)
+            self._spread(block, kept, bring, True)
         for position in self.plan.kept:
             kept = self.kept[position]
 
@@ -230,7 +282,7 @@ class _Overlapped:
                 place = flat([self._local(there, a) for a in kept.own], kept.shape)
                 inner.add(Write(kept.array.name, place, number(0, compute_dtype(kept.array.dtype))))
 
-            self._spread(self.block, kept, clear, True)
+            self._spread(block, kept, clear, True)
 
     def _first(self, block: Block, before: int, at: Point) -> Scalar:
         """A state as a round finds it: as it begins, or as the round before left it."""
@@ -261,9 +313,12 @@ class _Overlapped:
     def _within(self, at: Point, axes: Sequence[str]) -> Scalar | None:
         """Whether a point of a tile is one of the grid."""
         found: Scalar | None = None
-        for axis in axes:
-            if axis in self.tile:
-                found = both(found, inside(at[axis], self.program.axes[axis]))
+        for axis in axes if self.edged else ():
+            if axis in self.sides:
+                local = convert(self._local(at, axis), "i32")
+                low, high = self.edges[axis]
+                found = both(found, Call("le", (low, local), "bool"))
+                found = both(found, Call("lt", (local, high), "bool"))
         return found
 
     # --- steps ------------------------------------------------------------------------------------
@@ -273,6 +328,8 @@ class _Overlapped:
         half = Call("mod", (k, index(2)), "i64") if isinstance(k, Name) else index(_number(k) % 2)
         old = block.named(half, "half")
         given = dict(self.values.given)
+        for position in sorted(self._loads()):
+            self.values.given[position] = self._clamped(position)
         for before in self.befores:
             self.values.given[before] = self._element(before, old)
         self._fills(self.befores, old)
@@ -321,7 +378,7 @@ class _Overlapped:
 
     def _local(self, at: Point, axis: str) -> Scalar:
         """Where a coordinate is in an array."""
-        if axis not in self.tile:
+        if axis not in self.sides:
             return at[axis]
         return _without(at[axis], self.base[axis])
 
@@ -393,14 +450,15 @@ class _Overlapped:
     def _own(self, at: Point) -> Scalar | None:
         """Whether a point is of the tile's own, and of the grid."""
         found: Scalar | None = None
-        for axis, (low, _) in self.margins.items():
-            first = self.steps * low
-            local = _without(at[axis], self.base[axis])
-            wide = self.tile[axis] + low > first + self.own[axis]
-            moved = plus(local, index(-first))
-            found = both(found, inside(moved, self.own[axis], first > low, wide))
-            if self.counts[axis] * self.own[axis] > self.program.axes[axis]:
-                found = both(found, inside(at[axis], self.program.axes[axis], False))
+        for axis, side in self.sides.items():
+            local = convert(self._local(at, axis), "i32")
+            if side.first > side.low:
+                found = both(found, Call("le", (number(side.first, "i32"), local), "bool"))
+            if side.low + side.tile > side.first + side.own:
+                end = number(side.first + side.own, "i32")
+                found = both(found, Call("lt", (local, end), "bool"))
+            if self.edged and side.count * side.own > side.extent:
+                found = both(found, Call("lt", (local, self.edges[axis][1]), "bool"))
         return found
 
     def _results(
@@ -441,42 +499,42 @@ class _Overlapped:
         """What is done at all points of an array: of the tile, or (`wide`) with its margin. Several
         rows are one iteration's, all of which is computed before any of it is written."""
         inner = block.inner()
-        rows = 1 if wide else self._rows(kept)
+        several = {} if wide else self._several(kept)
         variables, places = list[tuple[Name, int]](), dict[str, Scalar]()
-        for number_, axis in enumerate(kept.own):
-            extent = kept.shape[number_] if wide else self.tile.get(axis, kept.shape[number_])
-            extent = extent // rows if not number_ else extent
+        for axis, whole in zip(kept.own, kept.shape, strict=True):
+            extent = whole if wide or axis not in self.sides else self.sides[axis].tile
+            extent //= several.get(axis, 1)
             name = block.variable(axis)
             if extent > 1:
                 variables.append((name, extent))
             places[axis] = name if extent > 1 else index(0)
-        for row in range(rows):
+        for more in product(*(range(several.get(axis, 1)) for axis in kept.own)):
             at: dict[str, Scalar] = {**self.points}
-            for number_, (axis, place) in enumerate(places.items()):
-                here = place if number_ or rows == 1 else plus(times(place, rows), index(row))
-                at[axis] = self._global(inner, axis, here, wide) if axis in self.tile else here
+            for axis, one in zip(kept.own, more, strict=True):
+                here = plus(times(places[axis], several.get(axis, 1)), index(one))
+                at[axis] = self._global(axis, here, wide) if axis in self.sides else here
             make(inner, at)
         for write in writes or ():
             write()
         block.add(Spread(tuple(variables), inner.body))
 
-    def _rows(self, kept: _Kept) -> int:
-        """Rows of one iteration: of the first axis, where that is a tile's and not the last."""
-        first = kept.own[0] if kept.own else ""
-        several = len(kept.own) > 1 and first in self.tile
-        return self.overlap.rows if several and self.tile[first] % self.overlap.rows == 0 else 1
+    def _several(self, kept: _Kept) -> dict[str, int]:
+        """Points of one iteration along axes: rows along the first, columns along the last."""
+        if not kept.own:
+            return {}
+        found = {kept.own[-1]: self.overlap.columns}
+        if len(kept.own) > 1:
+            found[kept.own[0]] = self.overlap.rows
+        return {
+            axis: count
+            for axis, count in found.items()
+            if axis in self.sides and self.sides[axis].tile % count == 0
+        }
 
-    def _global(self, block: Block, axis: str, place: Scalar, wide: bool) -> Scalar:
-        """The coordinate of an element; where tensors are read, one of the grid."""
-        low, _ = self.margins[axis]
-        local = place if wide else plus(place, index(low))
-        if self.loads and not wide:
-            extent, base = self.program.axes[axis], self.base[axis]
-            least = Call("sub", (index(0), base), "i64")
-            most = Call("sub", (index(extent - 1), base), "i64")
-            local = Call("min", (Call("max", (local, least), "i64"), most), "i64")
-            local = block.let(local, "near")
-        return Call("add", (self.base[axis], local), "i64")
+    def _global(self, axis: str, place: Scalar, wide: bool) -> Scalar:
+        """The coordinate of an element."""
+        low = self.sides[axis].low
+        return Call("add", (self.base[axis], place if wide else plus(place, index(low))), "i64")
 
 
 def _without(place: Scalar, base: Name) -> Scalar:

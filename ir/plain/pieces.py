@@ -24,11 +24,12 @@ Make = Callable[[Block, Scalar], None]
 @dataclass(frozen=True, slots=True)
 class Overlap:
     """So many `steps` of a loop at a time, over tiles of so many points that a step computes along
-    each axis, of which an iteration has so many `rows` (`ir.plain.overlapped`)."""
+    each axis, of which an iteration has so many `rows` and `columns` (`ir.plain.overlapped`)."""
 
     steps: int
     tile: tuple[int, ...]
     rows: int = 1
+    columns: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ the margin known (overlapped tiling; Krishnamoorthy et al., PLDI 2007). Knows no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -25,33 +25,66 @@ from ir.stages import is_reduction, reduced_axes
 _INSIDE = (Before, Map, Cast, Constant, Iota, Load, Read, Contract, Reduce)
 _DIVIDED = ("floordiv", "mod")  # by what is anything: it may be 0
 Margin = tuple[int, int]  # points below and above
+WORD = 4  # neighbours of the last axis that are read together: rows begin at multiples
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
     """What a loop may be cut along: `axes`, and the `margins` along each that a step needs of the
-    states before it; `steps` there are. An element of a tile takes `bytes`, of all arrays."""
+    states before it, and of what it keeps in arrays (`kept`); `steps` there are. An element of a
+    tile takes `bytes`, of all arrays."""
 
     axes: tuple[str, ...]
     extents: tuple[int, ...]
     margins: tuple[Margin, ...]
+    kept: tuple[Margin, ...]
     steps: int
     bytes: int
 
+    def lost(self, steps: int) -> tuple[Margin, ...]:
+        """Points of a tile that are right no more after so many steps, at both ends of each axis:
+        the first step finds all that it needs of the states."""
+        pairs = zip(self.margins, self.kept, strict=True)
+        return tuple(
+            ((steps - 1) * low + below, (steps - 1) * high + above)
+            for (low, high), (below, above) in pairs
+        )
+
     def own(self, tile: tuple[int, ...], steps: int) -> tuple[int, ...]:
         """Points of a tile that are right after so many steps, of those that each step computes."""
-        pairs = zip(tile, self.margins, strict=True)
-        return tuple(extent - (steps - 1) * (low + high) for extent, (low, high) in pairs)
-
-    def tiles(self, tile: tuple[int, ...], steps: int) -> tuple[int, ...]:
-        """How many there are along each axis."""
-        pairs = zip(self.extents, self.own(tile, steps), strict=True)
-        return tuple(-(-extent // own) for extent, own in pairs)
+        pairs = zip(tile, self.lost(steps), strict=True)
+        return tuple(extent - low - high for extent, (low, high) in pairs)
 
     def room(self, tile: tuple[int, ...]) -> int:
         """Bytes of a group's arrays."""
-        wide = (e + low + high for e, (low, high) in zip(tile, self.margins, strict=True))
-        return self.bytes * prod(wide)
+        return self.bytes * prod(side.wide for side in self.sides(tile, 1).values())
+
+    def sides(self, tile: tuple[int, ...], steps: int) -> dict[str, Side]:
+        """How tiles, and arrays of them, lie along each axis."""
+        found: dict[str, Side] = {}
+        for n, (axis, extent) in enumerate(zip(self.axes, self.extents, strict=True)):
+            low, high = self.margins[n]
+            unit = WORD if n == len(self.axes) - 1 and tile[n] % WORD == 0 else 1
+            low, high = (-(-margin // unit) * unit for margin in (low, high))
+            own, (lost, _) = self.own(tile, steps)[n], self.lost(steps)[n]
+            wide = low + tile[n] + high
+            found[axis] = Side(extent, tile[n], own, -(-extent // own), low, wide, low + lost)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """An axis of tiles: points of the grid, and of a tile those that a step computes and its `own`;
+    how many tiles there are; of an array what lies before the first point that is computed (`low`),
+    its elements (`wide`), and which one of them is the tile's `first` own."""
+
+    extent: int
+    tile: int
+    own: int
+    count: int
+    low: int
+    wide: int
+    first: int
 
 
 def windows_of(program: Program) -> Windows | None:
@@ -66,19 +99,27 @@ def windows_of(program: Program) -> Windows | None:
     axes = _tiled(program, loop, steps)
     margins = needed(program, loop, axes)
     states = [before for before, _ in loop.states]
-    most = tuple(
-        (max(margins[s][n][0] for s in states), max(margins[s][n][1] for s in states))
-        for n in range(len(axes))
-    )
+    most, kept = _most(margins, states, len(axes)), _most(margins, steps.kept, len(axes))
     extents = tuple(program.axes[axis] for axis in axes)
     alike = len({frozenset(program.nodes[state].axes) for state in states}) == 1
     if not alike or not any(low + high for low, high in most):
         return None
     count = program.axes[loop.axis]
-    return Windows(axes, extents, most, count, _bytes(program, steps, states, axes))
+    return Windows(axes, extents, most, kept, count, _bytes(program, steps, states, axes))
 
 
-def _bytes(program: Program, steps: Steps, states: list[int], axes: tuple[str, ...]) -> int:
+def _most(
+    margins: Mapping[int, list[Margin]], of: Sequence[int], axes: int
+) -> tuple[Margin, ...]:
+    """The widest of several values."""
+    return tuple(
+        (max((margins[p][n][0] for p in of), default=0),
+         max((margins[p][n][1] for p in of), default=0))
+        for n in range(axes)
+    )  # fmt: skip
+
+
+def _bytes(program: Program, steps: Steps, states: Sequence[int], axes: tuple[str, ...]) -> int:
     """Of all arrays at a point of a tile: states twice, and what else is kept."""
 
     def of(position: int) -> int:

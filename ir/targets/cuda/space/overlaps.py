@@ -17,9 +17,9 @@ from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
 
-OVERLAP, TILE, ROWS = "overlap", "tile", "rows"
+OVERLAP, TILE, ROWS, COLUMNS = "overlap", "tile", "rows", "columns"
 _STEPS = (2, 4, 8, 16)
-_ROWS = (1, 4, 8)
+_ROWS, _COLUMNS = (1, 4, 8), (1, 2, 4)
 _ALONE = (256, 512, 1024, 2048, 4096)  # points of a tile of one axis
 _LAST = (32, 64, 128, 256)  # of the last axis of several
 _OTHER = {2: (16, 32, 64, 128), 3: (8, 16, 32)}
@@ -45,6 +45,7 @@ class OverlapCuts:
             self.domains[self._tile(axis)] = sizes
         if len(windows.axes) > 1:
             self.domains[ROWS] = _ROWS
+        self.domains[COLUMNS] = _COLUMNS
 
     @staticmethod
     def _tile(axis: str) -> str:
@@ -70,6 +71,7 @@ class OverlapCuts:
         found = {
             OVERLAP: "steps of the loop at a time, by tiles with a margin; 1: each by itself",
             ROWS: "rows of a tile that a thread computes before it writes one",
+            COLUMNS: "neighbours of a row that a thread computes before it writes one",
         }
         tiles = {self._tile(axis): f"points of a tile along {axis} that each step computes"
                  for axis in self.windows.axes}  # fmt: skip
@@ -81,7 +83,8 @@ class OverlapCuts:
         if steps == 1 or not self.domains:
             return None
         tile = tuple(int(values[self.name(self._tile(axis))]) for axis in self.windows.axes)
-        return Overlap(steps, tile, int(values.get(self.name(ROWS), 1)))
+        rows, columns = (int(values.get(self.name(stem), 1)) for stem in (ROWS, COLUMNS))
+        return Overlap(steps, tile, rows, columns)
 
     def all(self) -> Iterator[dict[str, Value]]:
         """Ways that are worth being looked at: of as many steps at a time the tiles of which most
@@ -96,10 +99,11 @@ class OverlapCuts:
             chosen = dict.fromkeys(
                 tile for blocks in _BLOCKS if (tile := self._best(int(steps), blocks))
             )
-            for tile, rows in product(chosen, self.domains.get(ROWS, (1,))[-2:]):
+            rows, columns = self.domains.get(ROWS, (1,))[-2:], self.domains[COLUMNS]
+            for tile, *several in product(chosen, rows, columns):
                 said = dict(zip(names, tile, strict=True)) | {OVERLAP: steps}
-                said |= {ROWS: rows} if ROWS in self.domains else {}
-                yield {self.name(stem): value for stem, value in said.items()}
+                said |= dict(zip((ROWS, COLUMNS), several, strict=True))
+                yield {self.name(s): value for s, value in said.items() if s in self.domains}
 
     def _best(self, steps: int, blocks: int) -> tuple[int, ...] | None:
         """The tile of which most is right, where so many blocks have room, the last axis longest."""
