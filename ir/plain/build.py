@@ -30,7 +30,6 @@ from ir.program import Program
 from ir.rewrite.rounded import with_rounded_states
 
 
-
 def _of_states(values: Values, group: list[int], ways: Ways) -> PlainKernel:
     """All steps of a loop one by one, or several at a time."""
     if ways.overlap is None:

@@ -11,7 +11,7 @@ have a fill, which is in the array instead where all reads of a value have the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -47,6 +47,7 @@ from ir.program import Program
 from ir.ranges import integer_range, narrowest, state_ranges
 
 _Made = Callable[[Block, Point], None]
+_WIDE, _TILE, _OWN = "wide", "tile", "own"  # of an array: all, what steps compute, what is right
 _SEVERAL = 3  # tiles along an axis, from which on some leave the grid nowhere
 
 
@@ -128,9 +129,9 @@ class _Overlapped:
             low, high = self.edges[axis]
             last = Call("sub", (high, number(1, "i32")), "i32")
             local = convert(_without(place, self.base[axis]), "i32")
-            near = Call("min", (Call("max", (local, low), "i32"), last), "i32")
-            near = plus(self.base[axis], convert(near, "i64"))
-            known = block.keep(("near", place), block.let(near, "near"))
+            there = Call("min", (Call("max", (local, low), "i32"), last), "i32")
+            near = block.let(plus(self.base[axis], convert(there, "i64")), "near")
+            known = block.keep(("near", place), near)
         return known
 
     # --- arrays -----------------------------------------------------------------------------------
@@ -274,7 +275,7 @@ class _Overlapped:
                 other = plus(times(Call("sub", (index(1), half), "i64"), size), place)
                 inner.add(Write(kept.array.name, other, number(0, value.dtype)))
 
-            self._spread(block, kept, bring, True)
+            self._spread(block, kept, bring, _WIDE)
         for position in self.plan.kept:
             kept = self.kept[position]
 
@@ -282,7 +283,7 @@ class _Overlapped:
                 place = flat([self._local(there, a) for a in kept.own], kept.shape)
                 inner.add(Write(kept.array.name, place, number(0, compute_dtype(kept.array.dtype))))
 
-            self._spread(block, kept, clear, True)
+            self._spread(block, kept, clear, _WIDE)
 
     def _first(self, block: Block, before: int, at: Point) -> Scalar:
         """A state as a round finds it: as it begins, or as the round before left it."""
@@ -338,9 +339,15 @@ class _Overlapped:
             self._stage(block, [(position, position)], time, None)
             self.values.given[position] = self._element(position, None)
             self._fills([position], None)
-        new = Call("sub", (index(1), old), "i64") if isinstance(old, Name) else index(1 - _number(old))
+        new = (
+            Call("sub", (index(1), old), "i64")
+            if isinstance(old, Name)
+            else index(1 - _number(old))
+        )
         for together in self.plan.together:
-            made = [(self.program.nodes[after].args[1], before) for before, after in together.states]
+            made = [
+                (self.program.nodes[after].args[1], before) for before, after in together.states
+            ]
             self._stage(block, made, time, new, together.histories, last)
         self.values.given = given
 
@@ -391,6 +398,8 @@ class _Overlapped:
         like = made[0][1] if made else None
         kept = self.kept[like] if like is not None else self._history(histories[0])
         writes: list[Callable[[], None]] = []
+        single = self.overlap.rows == self.overlap.columns == 1
+        region = _OWN if last and single else _TILE
 
         def compute(inner: Block, there: Point) -> None:
             at = {**there, self.loop.axis: time}
@@ -402,7 +411,7 @@ class _Overlapped:
                                zip(made, found, strict=True)]  # fmt: skip
                 writes.append(lambda: self._keep(inner, made, kept_values, at, half))
 
-        self._spread(block, kept, compute, False, writes)
+        self._spread(block, kept, compute, region, writes)
 
     def _history(self, store: int) -> _Kept:
         """The points of an output of a step, as if it had an array."""
@@ -441,20 +450,21 @@ class _Overlapped:
             self.values.store(there, position, at)
         if last and made:
             self._results(there, made, found, at)
-        own = self._own(at)
+        single = self.overlap.rows == self.overlap.columns == 1
+        own = self._own(at, last and single)
         if own is None:
             block.statements.extend(there.statements)
         else:
             block.branch(own, there)
 
-    def _own(self, at: Point) -> Scalar | None:
-        """Whether a point is of the tile's own, and of the grid."""
+    def _own(self, at: Point, known: bool) -> Scalar | None:
+        """Whether a point is of the tile's own, if that is not `known`, and of the grid."""
         found: Scalar | None = None
         for axis, side in self.sides.items():
             local = convert(self._local(at, axis), "i32")
-            if side.first > side.low:
+            if side.first > side.low and not known:
                 found = both(found, Call("le", (number(side.first, "i32"), local), "bool"))
-            if side.low + side.tile > side.first + side.own:
+            if side.low + side.tile > side.first + side.own and not known:
                 end = number(side.first + side.own, "i32")
                 found = both(found, Call("lt", (local, end), "bool"))
             if self.edged and side.count * side.own > side.extent:
@@ -467,7 +477,7 @@ class _Overlapped:
         """States for the next round, or what is made of the last ones."""
         final, later = block.inner(), block.inner()
         here = {axis: value for axis, value in at.items() if axis != self.loop.axis}
-        after = {before: after for before, after in self.loop.states}
+        after = dict(self.loop.states)
         behind = [after[before] for _, before in made]
         for (_, before), value in zip(made, found, strict=True):
             self.values.given[after[before]] = _constant(value)
@@ -493,27 +503,28 @@ class _Overlapped:
     # --- loops ------------------------------------------------------------------------------------
 
     def _spread(
-        self, block: Block, kept: _Kept, make: _Made, wide: bool,
+        self, block: Block, kept: _Kept, make: _Made, region: str,
         writes: list[Callable[[], None]] | None = None,
     ) -> None:  # fmt: skip
-        """What is done at all points of an array: of the tile, or (`wide`) with its margin. Several
-        rows are one iteration's, all of which is computed before any of it is written."""
+        """What is done at all points of a region of an array. Several rows are one iteration's, all
+        of which is computed before any of it is written."""
         inner = block.inner()
-        several = {} if wide else self._several(kept)
+        several = self._several(kept) if region == _TILE else {}
         variables, places = list[tuple[Name, int]](), dict[str, Scalar]()
         for axis, whole in zip(kept.own, kept.shape, strict=True):
-            extent = whole if wide or axis not in self.sides else self.sides[axis].tile
+            extent = self._region(axis, region)[1] if axis in self.sides else whole
             extent //= several.get(axis, 1)
             name = block.variable(axis)
             if extent > 1:
                 variables.append((name, extent))
             places[axis] = name if extent > 1 else index(0)
-        for more in product(*(range(several.get(axis, 1)) for axis in kept.own)):
-            at: dict[str, Scalar] = {**self.points}
-            for axis, one in zip(kept.own, more, strict=True):
-                here = plus(times(places[axis], several.get(axis, 1)), index(one))
-                at[axis] = self._global(axis, here, wide) if axis in self.sides else here
-            make(inner, at)
+        along = [
+            [self._place(inner, axis, plus(times(places[axis], count), index(one)), region)
+             for one in range(count)]
+            for axis, count in ((axis, several.get(axis, 1)) for axis in kept.own)
+        ]  # fmt: skip
+        for here in product(*along):
+            make(inner, {**self.points, **dict(zip(kept.own, here, strict=True))})
         for write in writes or ():
             write()
         block.add(Spread(tuple(variables), inner.body))
@@ -531,10 +542,18 @@ class _Overlapped:
             if axis in self.sides and self.sides[axis].tile % count == 0
         }
 
-    def _global(self, axis: str, place: Scalar, wide: bool) -> Scalar:
-        """The coordinate of an element."""
-        low = self.sides[axis].low
-        return Call("add", (self.base[axis], place if wide else plus(place, index(low))), "i64")
+    def _region(self, axis: str, region: str) -> tuple[int, int]:
+        """Where a region begins in an array, and its elements."""
+        side = self.sides[axis]
+        begins = {_WIDE: (0, side.wide), _TILE: (side.low, side.tile), _OWN: (side.first, side.own)}
+        return begins[region]
+
+    def _place(self, block: Block, axis: str, place: Scalar, region: str) -> Scalar:
+        """The coordinate of an element, of which only where it is in an array has a name."""
+        if axis not in self.sides:
+            return place
+        local = plus(place, index(self._region(axis, region)[0]))
+        return Call("add", (self.base[axis], block.named(local, "l")), "i64")
 
 
 def _without(place: Scalar, base: Name) -> Scalar:
@@ -555,5 +574,3 @@ def _number(scalar: Scalar) -> int:
 
 def _constant(value: Scalar) -> Given:
     return lambda _, at: value
-
-

@@ -108,9 +108,7 @@ def windows_of(program: Program) -> Windows | None:
     return Windows(axes, extents, most, kept, count, _bytes(program, steps, states, axes))
 
 
-def _most(
-    margins: Mapping[int, list[Margin]], of: Sequence[int], axes: int
-) -> tuple[Margin, ...]:
+def _most(margins: Mapping[int, list[Margin]], of: Sequence[int], axes: int) -> tuple[Margin, ...]:
     """The widest of several values."""
     return tuple(
         (max((margins[p][n][0] for p in of), default=0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -16,13 +17,13 @@ from ir.dtypes import dtype_of
 from ir.ops.base import TensorSpec
 from ir.plain.build import choices_of, plain_kernels
 from ir.plain.code import PlainKernel
+from ir.plain.overlap_space import Offer, OverlapCuts
 from ir.plain.pieces import WHOLE, Choices, Ways, parts_in
 from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
 from ir.targets.cuda.plain.plain_step import PlainStep
-from ir.targets.cuda.space.overlaps import OverlapCuts
 
 OWNERS, PIECES, ATOMIC = "owners", "pieces", "atomic"
 ORDERED, SHARED, PRIVATE = "ordered", "shared", "private"
@@ -33,6 +34,11 @@ _LEAST = 16  # coordinates of a piece of what is sent
 _LEAST_FOLDED = 64  # coordinates of a piece of a fold
 _FEW = 8  # points for each processor, below which folds leave it without work
 _FEW_THREADS = 1024  # the same where each is a thread's
+_TILES = Offer(
+    (256, 512, 1024, 2048, 4096), (32, 64, 128, 256),
+    {2: (16, 32, 64, 128), 3: (8, 16, 32), 0: (4, 8)},
+    (1, 4, 8), (1, 2, 4), 0, (1, 2, 4),
+)  # fmt: skip
 MOST_PARTS = 8 << 30
 """Bytes that the parts of pieces may take; a share of the card's memory where it has less."""
 
@@ -49,7 +55,8 @@ class PlainCuts:
         self.most = min(MOST_PARTS, int(hardware["memory_bytes"]) // 8)
         self.sms = int(hardware["sms"])
         windows = self.choices.windows
-        self.overlaps = OverlapCuts(windows, hardware, self.name) if windows else None
+        offer = replace(_TILES, room=int(hardware["shared_bytes"]))
+        self.overlaps = OverlapCuts(windows, offer, self.name) if windows else None
         self.domains = dict(self._domains())
 
     def name(self, stem: str) -> str:

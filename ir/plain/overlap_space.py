@@ -1,8 +1,9 @@
-"""Decisions on steps of a loop that a block computes several of, over a tile with a margin."""
+"""Decisions on steps of a loop that are computed several at a time, over tiles with a margin."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
@@ -15,26 +16,32 @@ from ir.plain.pieces import Overlap
 from ir.plain.windows import Windows
 from ir.schedule import Value
 from ir.space import Constraint
-from ir.target import Hardware
 
 OVERLAP, TILE, ROWS, COLUMNS = "overlap", "tile", "rows", "columns"
 _STEPS = (2, 4, 8, 16)
-_ROWS, _COLUMNS = (1, 4, 8), (1, 2, 4)
-_ALONE = (256, 512, 1024, 2048, 4096)  # points of a tile of one axis
-_LAST = (32, 64, 128, 256)  # of the last axis of several
-_OTHER = {2: (16, 32, 64, 128), 3: (8, 16, 32)}
-_MORE = (4, 8)  # of others than the last, where there are many
 _WORTH = 2  # times as many points as are right at last, at most
-_THREADS = (256, 128, 512)
-_BLOCKS = (1, 2, 4)  # for each processor, that tiles of seeds have room for
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a target offers: points of a tile where it has one axis (`alone`), of the last axis of
+    several, of others by how many axes there are (0: any number); rows and columns of an iteration;
+    bytes that a tile may take, and by which of these numbers of tiles those are shared in seeds."""
+
+    alone: tuple[int, ...]
+    last: tuple[int, ...]
+    others: Mapping[int, tuple[int, ...]]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    room: int
+    shares: tuple[int, ...]
 
 
 class OverlapCuts:
     """Steps at a time, points of a tile along each axis, and rows of an iteration."""
 
-    def __init__(self, windows: Windows, hardware: Hardware, name: Callable[[str], str]) -> None:
-        self.windows, self.name = windows, name
-        self.shared = int(hardware["shared_bytes"])
+    def __init__(self, windows: Windows, offer: Offer, name: Callable[[str], str]) -> None:
+        self.windows, self.offer, self.name = windows, offer, name
         self.domains: dict[str, tuple[Value, ...]] = {}
         steps = tuple(count for count in _STEPS if count <= windows.steps)
         tiles = [self._sizes(n) for n in range(len(windows.axes))]
@@ -43,9 +50,10 @@ class OverlapCuts:
         self.domains[OVERLAP] = (1, *steps)
         for axis, sizes in zip(windows.axes, tiles, strict=True):
             self.domains[self._tile(axis)] = sizes
-        if len(windows.axes) > 1:
-            self.domains[ROWS] = _ROWS
-        self.domains[COLUMNS] = _COLUMNS
+        if len(windows.axes) > 1 and len(offer.rows) > 1:
+            self.domains[ROWS] = offer.rows
+        if len(offer.columns) > 1:
+            self.domains[COLUMNS] = offer.columns
 
     @staticmethod
     def _tile(axis: str) -> str:
@@ -55,23 +63,24 @@ class OverlapCuts:
         """Points of a tile along an axis: no more than twice as many as there are."""
         count, extent = len(self.windows.axes), self.windows.extents[number]
         last = number == count - 1
-        sizes = _ALONE if count == 1 else _LAST if last else _OTHER.get(count, _MORE)
+        others = self.offer.others.get(count, self.offer.others[0])
+        sizes = self.offer.alone if count == 1 else self.offer.last if last else others
         low, high = self.windows.margins[number]
         fits = tuple(size for size in sizes if size < 2 * (extent + low + high))
         return fits or sizes[:1]
 
     def fits(self, tile: tuple[int, ...], steps: int) -> bool:
-        """Whether enough of a tile is right at last, and a block has room for it."""
+        """Whether enough of a tile is right at last, and there is room for it."""
         own = self.windows.own(tile, steps)
         worth = min(own) > 0 and prod(tile) <= _WORTH * prod(own)
-        return worth and self.windows.room(tile) <= self.shared
+        return worth and self.windows.room(tile) <= self.offer.room
 
     def whys(self) -> dict[str, str]:
         """What each decision is about."""
         found = {
             OVERLAP: "steps of the loop at a time, by tiles with a margin; 1: each by itself",
-            ROWS: "rows of a tile that a thread computes before it writes one",
-            COLUMNS: "neighbours of a row that a thread computes before it writes one",
+            ROWS: "rows of a tile that are computed before one is written",
+            COLUMNS: "neighbours of a row that are computed before one is written",
         }
         tiles = {self._tile(axis): f"points of a tile along {axis} that each step computes"
                  for axis in self.windows.axes}  # fmt: skip
@@ -97,39 +106,24 @@ class OverlapCuts:
         names = [self._tile(axis) for axis in self.windows.axes]
         for steps in self.domains[OVERLAP][1:]:
             chosen = dict.fromkeys(
-                tile for blocks in _BLOCKS if (tile := self._best(int(steps), blocks))
+                tile for blocks in self.offer.shares if (tile := self._best(int(steps), blocks))
             )
-            rows, columns = self.domains.get(ROWS, (1,))[-2:], self.domains[COLUMNS]
+            rows, columns = self.domains.get(ROWS, (1,))[-1:], self.domains.get(COLUMNS, (1,))[:2]
             for tile, *several in product(chosen, rows, columns):
                 said = dict(zip(names, tile, strict=True)) | {OVERLAP: steps}
                 said |= dict(zip((ROWS, COLUMNS), several, strict=True))
                 yield {self.name(s): value for s, value in said.items() if s in self.domains}
 
     def _best(self, steps: int, blocks: int) -> tuple[int, ...] | None:
-        """The tile of which most is right, where so many blocks have room, the last axis longest."""
+        """The tile of which most is right, where so many have room; of those the longest."""
         domains = (self.domains[self._tile(axis)] for axis in self.windows.axes)
         tiles = [tuple(map(int, tile)) for tile in product(*domains)]
         fits = [
             tile for tile in tiles
-            if self.fits(tile, steps) and blocks * self.windows.room(tile) <= self.shared
+            if self.fits(tile, steps) and blocks * self.windows.room(tile) <= self.offer.room
         ]  # fmt: skip
         share = {tile: prod(self.windows.own(tile, steps)) / prod(tile) for tile in fits}
         return max(fits, key=lambda tile: (share[tile], tile[-1]), default=None)
-
-    def seeds(
-        self, cuts: Sequence[Mapping[str, Value]], plain: Sequence[Mapping[str, Value]],
-        single: Mapping[str, Value],
-    ) -> list[dict[str, Value]]:  # fmt: skip
-        """Of the ways that look fastest, in their order: `plain` step by step, `single` by tiles,
-        with threads of each number."""
-        found: list[dict[str, Value]] = []
-        for cut in cuts:
-            if cut[self.name(OVERLAP)] == 1:
-                found += [{**seed, **cut} for seed in plain]
-            else:
-                threads = self.name("threads")
-                found += [{**single, **cut, threads: count} for count in _THREADS]
-        return found
 
     def constraints(self, others: Mapping[str, Value]) -> list[Constraint]:
         """`others`: decisions that are about loops step by step, with what they say elsewhere."""
@@ -156,9 +150,9 @@ class OverlapCuts:
             tile = tuple(int(values[name]) for name in tiles)
             own, room = self.windows.own(tile, int(values[overlap])), self.windows.room(tile)
             said = " x ".join(map(str, own))
-            return f"{said} points are right at last; {room:,} bytes, {self.shared:,} there"
+            return f"{said} points are right at last; {room:,} bytes, {self.offer.room:,} there"
 
-        needs = "half of a tile is right at last, and a block has room for it"
+        needs = "half of a tile is right at last, and there is room for it"
         return Constraint(overlap, needs, check, explain, reads=(overlap, *tiles))
 
     def _alone(self, others: Mapping[str, Value]) -> Constraint:
@@ -176,7 +170,7 @@ class OverlapCuts:
             said = ", ".join(f"{name}={values[name]}" for name in names)
             return f"{overlap}={values[overlap]} with {said}"
 
-        needs = "tiles are of steps at a time, which are a block's"
+        needs = "tiles are of steps at a time, for which there is no other choice"
         reads = (overlap, *own, *others)
         return Constraint(f"{overlap}.tiles", needs, check, explain, reads=reads)
 
