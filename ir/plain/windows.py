@@ -8,12 +8,12 @@ the margin known (overlapped tiling; Krishnamoorthy et al., PLDI 2007). Knows no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ir.dtypes import dtype_of
 from ir.loops import Carried, loops_of, widened
-from ir.ops.load import Load
+from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.read import Read
 from ir.ops.recur import Before
@@ -161,30 +161,29 @@ def _tiled(program: Program, loop: Carried, steps: Steps) -> tuple[str, ...]:
         if is_reduction(node):
             found -= set(reduced_axes(node))
         if isinstance(node.op, Read) and node.args[0] in loop.inside:
-            found -= _turned(nodes[node.args[0]], node.op)
+            found -= _turned(program, nodes[node.args[0]], node.op)
     for position in steps.histories:
         found &= set(nodes[position].axes)
     return tuple(axis for axis in nodes[states[0]].axes if axis in found)
 
 
-def _turned(source: Node, op: Read) -> set[str]:
-    """Axes that a read goes along otherwise than by a fixed number of points."""
+def _turned(program: Program, source: Node, op: Read) -> set[str]:
+    """Axes that a read goes along otherwise than by a known number of points, or by points of
+    which a tile has but some."""
     found = set[str]()
     for axis, index in zip(source.axes, op.index, strict=True):
-        others = {name for name, _ in index.terms} - {axis}
-        found |= others
-        if index.gather is not None or index.terms != ((axis, 1),):
+        found |= {name for name, _ in index.terms} - {axis}
+        if reach(program, axis, index) is None:
             found.add(axis)
     return found
 
 
-def shift_of(program: Program, position: int, axes: tuple[str, ...]) -> tuple[int, ...]:
-    """By how many points along each axis a read goes."""
-    node = program.nodes[position]
-    assert isinstance(node.op, Read)
-    source = program.nodes[node.args[0]].axes
-    shifts = dict(zip(source, (index.constant for index in node.op.index), strict=True))
-    return tuple(shifts.get(axis, 0) for axis in axes)
+def reach(program: Program, axis: str, index: Index) -> tuple[int, int] | None:
+    """By how many points at least and at most an index goes along an axis; None: by any number."""
+    if index.gather is not None or dict(index.terms).get(axis) != 1:
+        return None
+    rest = replace(index, terms=tuple(term for term in index.terms if term[0] != axis))
+    return rest.bounds(program.scope)
 
 
 def needed(program: Program, loop: Carried, axes: tuple[str, ...]) -> Mapping[int, list[Margin]]:
@@ -193,13 +192,22 @@ def needed(program: Program, loop: Carried, axes: tuple[str, ...]) -> Mapping[in
     for position in sorted(loop.inside, reverse=True):
         node = program.nodes[position]
         own = found[position]
-        shifts = (0,) * len(axes)
+        moves = [(0, 0)] * len(axes)
         if isinstance(node.op, Read) and node.args[0] in loop.inside:
-            shifts = shift_of(program, position, axes)
+            source = program.nodes[node.args[0]].axes
+            places = dict(zip(source, node.op.index, strict=True))
+            moves = [_reached(program, axis, places) for axis in axes]
         for arg in node.args:
             if arg in loop.inside:
                 found[arg] = [
-                    (max(a, low - c), max(b, high + c))
-                    for (a, b), (low, high), c in zip(found[arg], own, shifts, strict=True)
-                ]
+                    (max(a, low - least), max(b, high + most))
+                    for (a, b), (low, high), (least, most)
+                    in zip(found[arg], own, moves, strict=True)
+                ]  # fmt: skip
+    return found
+
+
+def _reached(program: Program, axis: str, places: Mapping[str, Index]) -> tuple[int, int]:
+    found = reach(program, axis, places[axis]) if axis in places else (0, 0)
+    assert found is not None  # what a tile goes along
     return found

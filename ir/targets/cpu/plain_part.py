@@ -212,7 +212,7 @@ class PlainPart:
             return
         others = {name: d for name, d in self._domains.items() if name not in tiles.domains}
         for said in tiles.all():
-            alone = said.get(OVERLAP, 1) > 1
+            alone = said.get(OVERLAP, 1) != 1
             yield from ({**one, **said} for one in _all(others, alone))
 
     def _way_of(self, values: Mapping[str, Value]) -> Ways:

@@ -180,26 +180,30 @@ class OverlapCosts:
         return self._known[overlap, threads]
 
     def _estimate(self, overlap: Overlap, threads: int) -> Estimate:
-        pattern = self._pattern(overlap.rows, overlap.columns)
+        pattern, stages = self._pattern(overlap.rows, overlap.columns), self.stages(overlap)
         sides = self.windows.sides(overlap.tile, overlap.steps).values()
-        wide = prod(side.wide for side in sides)
-        tile = prod(side.tile for side in sides) // (overlap.rows * overlap.columns)
         points = pattern.points * prod(side.count for side in sides)
-        sms = int(self.hardware["sms"])
-        room = self.windows.room(overlap.tile)
+        sms, room = int(self.hardware["sms"]), self.windows.room(overlap.tile)
         most = blocks_at_a_time(self.hardware, room, threads, pattern.held)
         blocks = min(float(most), ceil(points / sms))
-        stages = [
-            replace(stage, iterations=max(1, round(each * (wide if whole else tile))),
-                    often=float(overlap.steps - 1) if stage.often > 1 else 1.0)
-            for stage, whole, each in pattern.stages
-        ]  # fmt: skip
         rounds = -(-self.windows.steps // overlap.steps)
         waves = ceil(points / (blocks * sms))
         whole_tile = sum(_clocks(stage, threads, blocks) for stage in stages)
         moved = sum(s.often * s.iterations * s.bytes for s in stages) * points / MEMORY / sms
         found = rounds * (waves * whole_tile + GRID_MEETS) + FILL
         return Estimate(max(found, rounds * moved), rounds * moved, points, blocks)
+
+    def stages(self, overlap: Overlap) -> list[Stage]:
+        """What a block does with a tile."""
+        pattern = self._pattern(overlap.rows, overlap.columns)
+        sides = self.windows.sides(overlap.tile, overlap.steps).values()
+        wide = prod(side.wide for side in sides)
+        tile = prod(side.tile for side in sides) // (overlap.rows * overlap.columns)
+        return [
+            replace(stage, iterations=max(1, round(each * (wide if whole else tile))),
+                    often=float(overlap.steps - 1) if stage.often > 1 else 1.0)
+            for stage, whole, each in pattern.stages
+        ]  # fmt: skip
 
     def table(self, overlap: Overlap, threads: Numbers, run: Numbers) -> dict[str, Numbers]:
         """Features of schedules that have such tiles: columns of their threads and runs."""
