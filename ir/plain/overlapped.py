@@ -92,10 +92,10 @@ class _Overlapped(TileArrays):
     def _inside(self) -> None:
         """What a tile is about: without questions where none of it lies beyond the grid."""
         within: Scalar | None = None
-        for axis, (low, high) in self.edges.items():
-            wide = number(self.wide(axis), "i32")
-            within = both(within, Call("le", (low, number(0, "i32")), "bool"))
-            within = both(within, Call("le", (wide, high), "bool"))
+        for axis, (first, last) in zip(self.windows.axes, self.windows.ends, strict=True):
+            end = index(self.program.axes[axis] - last - self.wide(axis))
+            within = both(within, Call("le", (index(first), self.base[axis]), "bool"))
+            within = both(within, Call("le", (self.base[axis], end), "bool"))
         if within is None or max(side.count for side in self.sides.values()) < _SEVERAL:
             self._round(self.block)
             return
@@ -166,6 +166,7 @@ class _Overlapped(TileArrays):
         kept, node = self.kept[before], self.program.nodes[before]
         dtype = self.values.dtype(before)
         found = block.let(number(kept.fill or 0, dtype), "first")
+        at = self.seen(block, at, rings=True)
         there, begin = block.inner(), block.inner()
         begin.assign(found, self.values.value(begin, node.args[0], at))
         spec = self.buffers[before]
@@ -194,8 +195,7 @@ class _Overlapped(TileArrays):
         half = Call("mod", (k, index(2)), "i64") if isinstance(k, Name) else index(_number(k) % 2)
         old = block.named(half, "half")
         given = dict(self.values.given)
-        for position in sorted(self.loads()):
-            self.values.given[position] = self.clamped(position)
+        self.values.given |= self.known()
         for before in self.befores:
             self.values.given[before] = self.element(before, old)
         self._fills(self.befores, old)
@@ -217,12 +217,14 @@ class _Overlapped(TileArrays):
         self.values.given = given
 
     def _fills(self, positions: Sequence[int], half: Scalar | None) -> None:
-        """Reads of values that are in arrays beyond the grid, too."""
+        """Reads of values that are in arrays beyond the grid, too, or lie evenly in them."""
         for position in positions:
-            if self.kept[position].fill is None:
-                continue
+            filled = self.kept[position].fill is not None
             for user in self.program.users(position):
-                if user in self.loop.inside and isinstance(self.program.nodes[user].op, Read):
+                inside = user in self.loop.inside
+                if not inside or not isinstance(self.program.nodes[user].op, Read):
+                    continue
+                if filled or self.is_even(user, position):
                     self.values.given[user] = self.shifted(user, position, half)
 
     def _stage(

@@ -10,7 +10,8 @@ from itertools import product
 from math import prod
 
 from ir.loops import loops_of, widened
-from ir.ops.load import Load
+from ir.ops.load import Index, Load
+from ir.ops.map import Iota
 from ir.ops.read import Read
 from ir.plain.block import Block
 from ir.plain.code import GROUP, Array, Call, Element, Name, Scalar, Spread
@@ -19,6 +20,7 @@ from ir.plain.scalars import both, convert, flat, index, number, plus, times
 from ir.plain.steps import steps_of
 from ir.plain.values import Given, Point, Values
 from ir.plain.windows import Windows
+from ir.plain.wrapped import Turn, turn_of
 from ir.program import Program
 from ir.ranges import integer_range, narrowest, state_ranges
 
@@ -144,16 +146,36 @@ class TileArrays:
 
         def found(block: Block, at: Point) -> Scalar:
             assert isinstance(node.op, Read)
-            places = (self.values.place(block, one, node.args, at) for one in node.op.index)
-            return element(block, dict(zip(source, places, strict=True)))
+            there: dict[str, Scalar] = {}
+            for axis, one in zip(source, node.op.index, strict=True):
+                turn = self.turn(read, axis, one)
+                there[axis] = (
+                    self.values.place(block, one, node.args, at)
+                    if turn is None
+                    else plus(at[axis], index(turn.inner))
+                )
+            return element(block, there)
 
         return found
+
+    def turn(self, read: int, axis: str, place: Index) -> Turn | None:
+        """How an index goes along a tile's axis, where it is by as many points everywhere: round a
+        ring, or where no end of the axis is near."""
+        found = turn_of(self.program, read, axis, place) if axis in self.sides else None
+        return found if found and (found.wraps or not self.edged) else None
+
+    def is_even(self, read: int, position: int) -> bool:
+        """Whether some index of a read is such."""
+        op = self.program.nodes[read].op
+        assert isinstance(op, Read)
+        pairs = zip(self.program.nodes[position].axes, op.index, strict=True)
+        return any(self.turn(read, axis, place) for axis, place in pairs)
 
     def within(self, at: Point, axes: Sequence[str]) -> Scalar | None:
         """Whether a point of a tile is one of the grid."""
         found: Scalar | None = None
         for axis in axes if self.edged else ():
-            if axis in self.sides:
+            if axis in self.sides and axis not in self.windows.rings:
                 local = convert(self.local(at, axis), "i32")
                 low, high = self.edges[axis]
                 found = both(found, Call("le", (low, local), "bool"))
@@ -174,42 +196,53 @@ class TileArrays:
                 found = both(found, Call("lt", (local, self.edges[axis][1]), "bool"))
         return found
 
-    def loads(self) -> set[int]:
-        """The tensors that a step reads, at coordinates that may lie beyond the grid."""
-        nodes = self.program.nodes
-        found, pending = set[int](), [*self.loop.inside]
-        pending += [nodes[after].args[1] for _, after in self.loop.states]
+    def known(self) -> dict[int, Given]:
+        """What a step reads of tensors and coordinates, at points that may lie beyond the grid."""
+        nodes, inside = self.program.nodes, self.loop.inside
+        found, pending = set[int](), [*inside, *(nodes[a].args[1] for _, a in self.loop.states)]
         while pending:
             here = pending.pop()
             if here not in found and here not in self.befores:
                 found.add(here)
                 pending.extend(nodes[here].args)
-        return {here for here in found if isinstance(nodes[here].op, Load)}
+        given: dict[int, Given] = {}
+        for here in sorted(found):
+            op = nodes[here].op
+            if isinstance(op, Load):
+                given[here] = self._loaded(here, op)
+            elif isinstance(op, Iota) and op.axis in self.sides:
+                given[here] = self._counted(op)
+        return given
 
-    def clamped(self, position: int) -> Given:
-        """A tensor's element, at the nearest point of the grid."""
+    def _loaded(self, position: int, op: Load) -> Given:
+        """A tensor's element."""
         node = self.program.nodes[position]
-        assert isinstance(node.op, Load)
-        op = node.op
+        return lambda block, at: self.values.loaded(block, node, op, self.seen(block, at))
 
-        def found(block: Block, at: Point) -> Scalar:
-            there = {axis: self._near(block, axis, place) for axis, place in at.items()}
-            return self.values.loaded(block, node, op, there)
+    def _counted(self, op: Iota) -> Given:
+        """A coordinate."""
+        return lambda block, at: convert(self.seen(block, at)[op.axis], "i32")
 
-        return found
+    def seen(self, block: Block, at: Point, rings: bool = False) -> dict[str, Scalar]:
+        """A point, or the point of the grid that is nearest, or (along `rings` alone) the same."""
+        return {axis: self._near(block, axis, place, rings) for axis, place in at.items()}
 
-    def _near(self, block: Block, axis: str, place: Scalar) -> Scalar:
-        if not self.edged or axis not in self.sides or not isinstance(place, Call):
+    def _near(self, block: Block, axis: str, place: Scalar, rings: bool) -> Scalar:
+        ring = axis in self.windows.rings
+        if not self.edged or axis not in self.sides or (rings and not ring):
             return place
-        known = block.find(("near", place))
-        if known is None:
+        known = block.find(("near", axis, place))
+        if known is not None:
+            return known
+        if ring:
+            found: Scalar = Call("mod", (place, index(self.program.axes[axis])), "i64")
+        else:
             low, high = self.edges[axis]
             last = Call("sub", (high, number(1, "i32")), "i32")
             local = convert(_without(place, self.base[axis]), "i32")
             there = Call("min", (Call("max", (local, low), "i32"), last), "i32")
-            near = block.let(plus(self.base[axis], convert(there, "i64")), "near")
-            known = block.keep(("near", place), near)
-        return known
+            found = plus(self.base[axis], convert(there, "i64"))
+        return block.keep(("near", axis, place), block.let(found, "near"))
 
     def spread(
         self, block: Block, kept: Kept, make: Made, region: str,

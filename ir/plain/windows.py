@@ -15,10 +15,11 @@ from ir.dtypes import dtype_of
 from ir.loops import Carried, loops_of, widened
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
-from ir.ops.read import Read
+from ir.ops.read import Read, is_itself
 from ir.ops.recur import Before
 from ir.ops.reduce import Contract, Reduce
 from ir.plain.steps import Steps, steps_of
+from ir.plain.wrapped import Turn, turn_of
 from ir.program import Node, Program
 from ir.stages import is_reduction, reduced_axes
 
@@ -32,7 +33,8 @@ WORD = 4  # neighbours of the last axis that are read together: rows begin at mu
 class Windows:
     """What a loop may be cut along: `axes`, and the `margins` along each that a step needs of the
     states before it, and of what it keeps in arrays (`kept`); `steps` there are. An element of a
-    tile takes `bytes`, of all arrays."""
+    tile takes `bytes`, of all arrays. At so many points at the `ends` indices go otherwise than
+    elsewhere; `rings` are axes whose ends are beside each other."""
 
     axes: tuple[str, ...]
     extents: tuple[int, ...]
@@ -40,6 +42,8 @@ class Windows:
     kept: tuple[Margin, ...]
     steps: int
     bytes: int
+    ends: tuple[Margin, ...] = ()
+    rings: frozenset[str] = frozenset()
 
     def lost(self, steps: int) -> tuple[Margin, ...]:
         """Points of a tile that are right no more after so many steps, at both ends of each axis:
@@ -105,7 +109,27 @@ def windows_of(program: Program) -> Windows | None:
     if not alike or not any(low + high for low, high in most):
         return None
     count = program.axes[loop.axis]
-    return Windows(axes, extents, most, kept, count, _bytes(program, steps, states, axes))
+    size = _bytes(program, steps, states, axes)
+    turns = [turn for turn in _turns(program, loop) if turn[0] in axes]
+    ends = tuple(
+        (max((t.ends[0] for own, t in turns if own == axis), default=0),
+         max((t.ends[1] for own, t in turns if own == axis), default=0))
+        for axis in axes
+    )  # fmt: skip
+    rings = frozenset(axis for axis, turn in turns if turn.wraps)
+    return Windows(axes, extents, most, kept, count, size, ends, rings)
+
+
+def _turns(program: Program, loop: Carried) -> list[tuple[str, Turn]]:
+    """Indices of reads within a loop that bend at the ends of an axis, or go round it."""
+    found = []
+    for position in sorted(loop.inside):
+        node = program.nodes[position]
+        if isinstance(node.op, Read) and node.args[0] in loop.inside:
+            for axis, index in zip(program.nodes[node.args[0]].axes, node.op.index, strict=True):
+                turn = turn_of(program, position, axis, index)
+                found += [(axis, turn)] if turn else []
+    return found
 
 
 def _most(margins: Mapping[int, list[Margin]], of: Sequence[int], axes: int) -> tuple[Margin, ...]:
@@ -161,25 +185,44 @@ def _tiled(program: Program, loop: Carried, steps: Steps) -> tuple[str, ...]:
         if is_reduction(node):
             found -= set(reduced_axes(node))
         if isinstance(node.op, Read) and node.args[0] in loop.inside:
-            found -= _turned(program, nodes[node.args[0]], node.op)
+            found -= _turned(program, position)
+    found -= _mixed(program, loop)
     for position in steps.histories:
         found &= set(nodes[position].axes)
     return tuple(axis for axis in nodes[states[0]].axes if axis in found)
 
 
-def _turned(program: Program, source: Node, op: Read) -> set[str]:
+def _turned(program: Program, read: int) -> set[str]:
     """Axes that a read goes along otherwise than by a known number of points, or by points of
     which a tile has but some."""
-    found = set[str]()
-    for axis, index in zip(source.axes, op.index, strict=True):
+    node, found = program.nodes[read], set[str]()
+    assert isinstance(node.op, Read)
+    for axis, index in zip(program.nodes[node.args[0]].axes, node.op.index, strict=True):
         found |= {name for name, _ in index.terms} - {axis}
-        if reach(program, axis, index) is None:
+        if reach(program, read, axis, index) is None:
             found.add(axis)
     return found
 
 
-def reach(program: Program, axis: str, index: Index) -> tuple[int, int] | None:
+def _mixed(program: Program, loop: Carried) -> set[str]:
+    """Axes that some reads go round, and others go along otherwise."""
+    turns = _turns(program, loop)
+    rings = {axis for axis, turn in turns if turn.wraps}
+    found = {axis for axis, turn in turns if not turn.wraps}
+    for position in loop.inside:
+        node = program.nodes[position]
+        if isinstance(node.op, Read) and node.args[0] in loop.inside:
+            for axis, index in zip(program.nodes[node.args[0]].axes, node.op.index, strict=True):
+                if index.gather is None and not is_itself(axis, index):
+                    found.add(axis)
+    return rings & found
+
+
+def reach(program: Program, read: int, axis: str, index: Index) -> tuple[int, int] | None:
     """By how many points at least and at most an index goes along an axis; None: by any number."""
+    turn = turn_of(program, read, axis, index)
+    if turn is not None:
+        return turn.low, turn.high
     if index.gather is not None or dict(index.terms).get(axis) != 1:
         return None
     rest = replace(index, terms=tuple(term for term in index.terms if term[0] != axis))
@@ -196,7 +239,7 @@ def needed(program: Program, loop: Carried, axes: tuple[str, ...]) -> Mapping[in
         if isinstance(node.op, Read) and node.args[0] in loop.inside:
             source = program.nodes[node.args[0]].axes
             places = dict(zip(source, node.op.index, strict=True))
-            moves = [_reached(program, axis, places) for axis in axes]
+            moves = [_reached(program, position, axis, places) for axis in axes]
         for arg in node.args:
             if arg in loop.inside:
                 found[arg] = [
@@ -207,7 +250,9 @@ def needed(program: Program, loop: Carried, axes: tuple[str, ...]) -> Mapping[in
     return found
 
 
-def _reached(program: Program, axis: str, places: Mapping[str, Index]) -> tuple[int, int]:
-    found = reach(program, axis, places[axis]) if axis in places else (0, 0)
+def _reached(
+    program: Program, read: int, axis: str, places: Mapping[str, Index]
+) -> tuple[int, int]:
+    found = reach(program, read, axis, places[axis]) if axis in places else (0, 0)
     assert found is not None  # what a tile goes along
     return found

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir import Graph, Tile, recur, reduce, where
+from ir import Graph, Tile, absolute, maximum, minimum, recur, reduce, where
 from ir.errors import ProgramError
 from ir.inputs import drawn_inputs
 from ir.phases import phases_of
@@ -147,6 +147,46 @@ def test_points_that_have_nothing_to_do_with_each_other_stay_points() -> None:
     assert own == (13,)
     assert sorted(extent for _, extent in kernel.points) == [3, 4]
     alike(program, Overlap(2, (16,)))
+
+
+def _ends(kind: str, m: int, n: int, steps: int) -> Program:
+    """A grid whose ends are beside each other, or repeated, or mirrored with what lies there."""
+    g = Graph("ends")
+    t, i, j = g.axes(t=steps, i=m, j=n)
+    x = g.state(t, (i, j), g.input("X", (i, j), "f32"))
+    new = x * 0.25
+    for axis, extent in ((i, m), (j, n)):
+        here = g.coordinate(axis)
+        for step in (-1, 1):
+            if kind == "ring":
+                place = (here + (extent + step)) % extent
+            elif kind == "repeated":
+                place = minimum(maximum(here + step, 0), extent - 1)
+            else:
+                place = (extent - 1) - absolute((extent - 1) - absolute(here + 2 * step))
+            new = new + x.at({axis: place}) * (0.1 * step + 0.3)
+    g.output("Y", recur(x, new * g.input("C", (i, j), "f32")), "f32", (i, j))
+    return g.program()
+
+
+@pytest.mark.parametrize("kind", ["ring", "repeated", "mirrored"])
+@pytest.mark.parametrize(
+    ("extents", "overlap"),
+    [
+        ((21, 19), Overlap(2, (8, 8), 4, 2)),
+        ((5, 7), Overlap(2, (16, 16))),
+        ((33, 9), Overlap(3, (16, 16))),
+    ],
+)
+def test_ends_of_a_grid(kind: str, extents: tuple[int, int], overlap: Overlap) -> None:
+    program = _ends(kind, *extents, 5)
+    found = windows(program)
+    assert found is not None
+    assert found.axes == ("i", "j")
+    assert found.rings == ({"i", "j"} if kind == "ring" else set())
+    if kind == "mirrored":
+        overlap = Overlap(2, (24, 24), overlap.rows, overlap.columns)
+    alike(program, overlap)
 
 
 def _refused(step: str) -> Program:
