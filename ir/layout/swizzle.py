@@ -105,11 +105,6 @@ class Composed:
     def __str__(self) -> str:
         return f"{self.swizzle} o {self.offset} o {self.layout}"
 
-    def _repr_html_(self) -> str:
-        from ir.layout.draw import html
-
-        return html(self)
-
     @property
     def size(self) -> int:
         return self.layout.size
