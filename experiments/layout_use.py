@@ -150,6 +150,8 @@ def lower(program: Any, seeds: int, samples: int) -> Counter[str]:
                 done["lowered"] += 1
             except TilewrightError as error:
                 done[f"failed: {error}"] += 1
+            except Exception as error:  # told at the end; the other programs are lowered
+                done[f"crashed: {error!r}"] += 1
     return done
 
 
