@@ -39,8 +39,7 @@ class Crossing:
         if isinstance(memory, Composed):
             whole = min(whole, 1 << memory.swizzle.base)
             memory = memory.layout
-        along = (1, 0, 0) if axis == 0 else (0, 1, 0)
-        lies = {memory(tuple(number * one for one in along)): number for number in range(count)}
+        lies = {memory((n, 0, 0) if axis == 0 else (0, n, 0)): n for n in range(count)}
         while whole > 1:
             starts = [at for at in lies if at % whole == 0]
             if {at + word for at in starts for word in range(whole)} == lies.keys():
