@@ -173,7 +173,7 @@ def test_a_running_sum_takes_the_memory_of_one_part() -> None:
 
 
 def test_parts_whose_kernel_has_other_tiles_are_added_by_blocks_of_one() -> None:
-    """Parts of codes with scales of groups: their product goes along another axis than the whole."""
+    """Codes with scales of groups: the product of parts goes along another axis than the whole."""
     extents = {"m": 64, "n": 5760, "k": 2880}
     program = load_operator("mxfp4_matmul").build(**extents)
     space = BACKEND.space(program, HARDWARE).pin({"engine": "wgmma_rs", "wgmma_rs.split": "part:5"})

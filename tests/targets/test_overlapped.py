@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.corpus import grids
 from explorer.measure import Measurer
 from ir.phases import phases_of
 from ir.plain.pieces import Overlap, Ways
@@ -17,12 +18,13 @@ from ir.target import Hardware, get_backend
 from ir.targets.cuda.cost.overlap_costs import OverlapCosts, stages_of
 from ir.targets.cuda.rows.hardware import known_hardware
 from ir.targets.cuda.space.plain import PlainCudaKernel
-from tests.few import few_rows
+from tests.few import few, few_rows
 from tests.targets.test_cuda_plain_order import grid, settling, two_axes
 from tests.targets.test_unforeseen import emulated, needs_compiler
 
 CUDA, CPU = get_backend("cuda"), get_backend("cpu")
 HOPPER, ADA, HOST = known_hardware("h200"), known_hardware("rtx4090"), CPU.hardware(2)
+GRIDS = "experiments/corpus/grids.py"
 OPERATORS = {
     "diffusion": {"m": 70, "n": 75, "steps": 5},
     "life": {"m": 70, "n": 75, "steps": 5},
@@ -39,6 +41,24 @@ def test_tiles_on_a_card_are_right(name: str, steps: int, hardware: Hardware) ->
     space = CUDA.space(program, hardware).pin(overlap=steps)
     (row,) = space.sample(np.random.default_rng(steps), 1)
     assert emulated(program, space.schedule(row), hardware) == []
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", few(grids.EXTENTS, (0, 1, 5)))
+def test_grids_of_users_on_a_card_are_right(name: str) -> None:
+    program = load_operator(f"{GRIDS}:{name}").build(**grids.EXTENTS[name]["small"])
+    space = CUDA.space(program, HOPPER).pin(overlap=2)
+    (row,) = space.sample(np.random.default_rng(3), 1)
+    assert emulated(program, space.schedule(row), HOPPER) == []
+
+
+@pytest.mark.parametrize("name", few(grids.EXTENTS, (0, 2, 3, 6)))
+def test_grids_of_users_on_this_machine_are_right(name: str, code_cache: Path) -> None:
+    program = load_operator(f"{GRIDS}:{name}").build(**grids.EXTENTS[name]["small"])
+    space = CPU.space(program, HOST).pin(overlap=2)
+    schedules = [space.schedule(row) for row in space.sample(np.random.default_rng(1), 2)]
+    with Measurer(program, "cpu", HOST, cache_dir=code_cache) as measurer:
+        assert [o.detail for o in measurer.measure(schedules) if not o.ok] == []
 
 
 @pytest.mark.parametrize("name", OPERATORS)
