@@ -1,0 +1,167 @@
+"""States merged, neighbour by neighbour: exactly, with errors beside them, or with drawn roundings.
+
+The functions of a merge are found once; then each is one call on whole arrays. Knows no axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from ir.merges import CAST, merge_of
+from ir.ops.base import Environment, Op, Scope, TileArray, TileType
+from ir.ops.map import Cast, Constant, Map
+from ir.ops.parts import first_part, joined
+from ir.perturbed import Noise
+from ir.roundoff import ErrorModel
+from ir.scalar import scalar_function
+
+_BLOCK = 1 << 17  # elements that are folded at a time on a host, a megabyte in f64
+_AHEAD = 64  # neighbours that are one before the next ones come
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An op of a merge, of values by their number: states before and after, then earlier steps."""
+
+    op: Op
+    name: str
+    args: tuple[int, ...] = ()
+    types: tuple[TileType, ...] = ()
+
+
+class _Listing:
+    """The steps of a merge of states of some dtypes, in order, and where its results are."""
+
+    def __init__(self, merge: str, dtypes: Sequence[str]) -> None:
+        self.steps: list[_Step] = []
+        self._count = 2 * len(dtypes)
+        sides = [
+            [(side * len(dtypes) + number, dtype) for number, dtype in enumerate(dtypes)]
+            for side in (0, 1)
+        ]
+        found = merge_of(merge).merged(*sides, self._apply, self._number)
+        self.results = [
+            self._cast(value, dtype)[0] for value, dtype in zip(found, dtypes, strict=True)
+        ]
+
+    def _new(self, step: _Step, dtype: str) -> tuple[int, str]:
+        self.steps.append(step)
+        self._count += 1
+        return self._count - 1, dtype
+
+    def _apply(self, function: str, args: list[tuple[int, str]]) -> tuple[int, str]:
+        if function.startswith(CAST):
+            return self._cast(args[0], function[len(CAST) :])
+        op, types = Map(function), tuple(TileType((), dtype) for _, dtype in args)
+        places = tuple(place for place, _ in args)
+        return self._new(_Step(op, function, places, types), op.infer(types, Scope({}, {})).dtype)
+
+    def _number(self, value: float | int) -> tuple[int, str]:
+        dtype = "i32" if type(value) is int else "f32"
+        return self._new(_Step(Constant(value, dtype), dtype), dtype)
+
+    def _cast(self, value: tuple[int, str], dtype: str) -> tuple[int, str]:
+        place, source = value
+        if source == dtype:
+            return value
+        return self._new(_Step(Cast(dtype), dtype, (place,), (TileType((), source),)), dtype)
+
+
+@lru_cache(maxsize=256)
+def _listed(merge: str, dtypes: tuple[str, ...]) -> _Listing:
+    return _Listing(merge, dtypes)
+
+
+def is_alike(merge: str, one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether a merge of states of either dtypes gives the same numbers: nothing is converted, and
+    no function asks for a type."""
+    steps = (*_listed(merge, one).steps, *_listed(merge, other).steps)
+    return not any(
+        isinstance(step.op, Cast)
+        or (isinstance(step.op, Map) and scalar_function(step.op.function).typed)
+        for step in steps
+    )
+
+
+class Merger:
+    """Merges states along their first axis; `dtypes` are those of the states."""
+
+    def __init__(
+        self, merge: str, dtypes: tuple[str, ...], env: Environment, model: ErrorModel | None,
+        noise: Noise | None = None,
+    ) -> None:  # fmt: skip
+        listing = _listed(merge, dtypes)
+        self.xp, self.model, self.noise = env.xp, model, noise
+        self.steps = [(step, replace(env, types=step.types)) for step in listing.steps]
+        self.results = listing.results
+
+    def prefixes(self, states: list[TileArray]) -> list[TileArray]:
+        """The fold up to each point."""
+        count, step = states[0].array.shape[0], 1
+        while step < count:
+            left = [first_part(state, slice(None, count - step)) for state in states]
+            right = [first_part(state, slice(step, None)) for state in states]
+            both = self.merged(left, right)
+            first = [first_part(state, slice(None, step)) for state in states]
+            states = self._behind(first, both)
+            step *= 2
+        return states
+
+    def total(self, states: list[TileArray]) -> list[TileArray]:
+        """The fold of all, with one point left along the first axis."""
+        while self.xp is np and states[0].array.shape[0] >= 2 * (rows := _rows(states[0])):
+            states = self._in_blocks(states, rows)
+        return self._halved(states, 1)
+
+    def _in_blocks(self, states: list[TileArray], rows: int) -> list[TileArray]:
+        """The fold of each few neighbours, so many points at a time."""
+        blocks = [
+            self._halved([first_part(s, slice(low, low + rows)) for s in states], rows // _AHEAD)
+            for low in range(0, states[0].array.shape[0], rows)
+        ]
+        return self._behind(*blocks)
+
+    def _halved(self, states: list[TileArray], least: int) -> list[TileArray]:
+        """Neighbours folded until so few points are left along the first axis."""
+        while (count := states[0].array.shape[0]) > least:
+            even = count - count % 2
+            left = [first_part(state, slice(0, even, 2)) for state in states]
+            right = [first_part(state, slice(1, even, 2)) for state in states]
+            both = self.merged(left, right)
+            if count % 2:
+                rest = [first_part(state, slice(even, None)) for state in states]
+                both = self._behind(both, rest)
+            states = both
+        return states
+
+    def _behind(self, *parts: Sequence[TileArray]) -> list[TileArray]:
+        """States of parts, one behind the other along the axis."""
+        each = zip(*parts, strict=True)
+        return [joined(of, of[0].axes[0], of[0].axes, self.xp) for of in each]
+
+    def merged(self, left: Sequence[TileArray], right: Sequence[TileArray]) -> list[TileArray]:
+        values = [*left, *right]
+        with np.errstate(all="ignore"):
+            for step, env in self.steps:
+                values.append(self._made(step, [values[place] for place in step.args], env))
+        return [values[place] for place in self.results]
+
+    def _made(self, step: _Step, args: Sequence[TileArray], env: Environment) -> TileArray:
+        """What a step makes, with its error, or moved by part of it."""
+        exact = step.op.meaning(args, env)
+        if self.model is None:
+            return exact
+        error = step.op.error(args, step.types, exact, env, self.model)
+        if self.noise is not None:
+            return self.noise.moved(exact, error, step.name)
+        return TileArray(exact.axes, exact.array, error)
+
+
+def _rows(state: TileArray) -> int:
+    """Points along the first axis whose intermediate results stay in a cache."""
+    count, size = state.array.shape[0], state.array.size
+    return _AHEAD * max(1, int(_BLOCK * count // size // _AHEAD))
