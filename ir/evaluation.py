@@ -23,7 +23,7 @@ from ir.errors import ProgramError
 from ir.floors import floors
 from ir.loops import Carried, handed_on, loops_by_node, read_outside
 from ir.ops.base import Array, Environment, Error, Op, TileArray
-from ir.ops.fold import Fold
+from ir.ops.fold import Exact, Fold
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.parts import joined, part_of, without_first
@@ -81,7 +81,7 @@ class Evaluation:
         self.left_out: frozenset[int] = frozenset()  # what zeros stand for, see `tried`
         self.running: frozenset[int] = frozenset()
         self.busy: set[int] = set()
-        self.folded: dict[int, list[TileArray]] = {}  # exact states that all runs have
+        self.folded: dict[int, Exact] = {}  # exact states that all runs have
 
     def narrowed(self, axis: str, part: slice, running: frozenset[int] = frozenset()) -> Evaluation:
         """The same at a part of `axis`; nodes in `running` have values of their own there."""
@@ -246,7 +246,7 @@ class Evaluation:
         args = [(around if arg in alike else self).value(arg) for arg in node.args]
         kept = around.folded if len(alike) == len(node.args) else {}
         if position not in kept:
-            kept[position] = node.op.states(args, types, environment)
+            kept[position] = node.op.exact(args, environment)
         name = f"{node.op.name} of {node.args}"
         return node.op.drawn(args, types, kept[position], environment, model, self.noise, name)
 

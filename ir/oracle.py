@@ -158,7 +158,7 @@ def sampled(
         still = Evaluation(part, inputs, coordinates, 0, model, xp, room=room)
         for run in range(RUNS // copies):
             scale = scales[run % len(scales)]
-            for name, array in _run(still, Noise(run, xp, scale)).items():
+            for name, array in _run(still, Noise(run, xp, scale, RUNS // copies)).items():
                 runs = [array]
                 if axis:
                     before = (slice(None),) * dims[name]

@@ -21,12 +21,20 @@ from ir.ops.base import (
     volume,
 )
 from ir.ops.map import Map
-from ir.ops.merging import Merger, is_alike
+from ir.ops.merging import AHEAD, Merger, is_alike
 from ir.ops.parts import first_part, whole, without_first
 from ir.perturbed import Noise
 from ir.propagation_sums import reduced, running_sum
 from ir.roundoff import ROUNDED, ErrorModel
 from ir.scalar import scalar_function
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """The exact states of a fold, and of a long one those of each few neighbours."""
+
+    states: list[TileArray]
+    ahead: list[TileArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +107,9 @@ class Fold:
         if model is None:
             return self._folded(args, like, env, None)
         if self.merge == NAMED["sum"]:
-            (exact,) = self._folded(args, like, env, None)
-            return [
-                TileArray(exact.axes, exact.array, self._of_sum(args[0], types[0], exact, model))
-            ]
+            (total,) = self._folded(args, like, env, None)
+            error = self._of_sum(args[0], types[0], total, model)
+            return [TileArray(total.axes, total.array, error)]
         off = self._folded(args, types, env, model)
         alike = is_alike(self.merge, _dtypes(types), _dtypes(like))
         exact = off if alike else self._folded(args, like, env, None)
@@ -114,29 +121,52 @@ class Fold:
     def _more_often(self, error: Error | None, kind: TileType, env: Environment) -> Error | None:
         if error is None or not is_float(compute_dtype(kind.dtype)):
             return error
-        more = self._more(env)
+        more = self._more(len(env.coordinates[self.axis]))
         return Error(error.wide * more, error.spread * more * more)
 
-    def _more(self, env: Environment) -> float:
+    def _more(self, terms: int) -> float:
         """How much more often than a tree a kernel rounds that goes one by one, by runs where there
         are many and no state on the way is asked for."""
-        terms = len(env.coordinates[self.axis])
         count = terms if self.keep else float(ROUNDED["f32"].in_a_row(terms))
         return count / max(1.0, float(np.log2(terms)))
 
+    def exact(self, args: Sequence[TileArray], env: Environment) -> Exact:
+        """All states, for `drawn`."""
+        axes, merger, states = self._prepared(args, _alike(args), env, None)
+        ahead = list[TileArray]()
+        if not self.keep and merger.is_sampled(states):
+            states = ahead = merger.ahead(states)
+        return Exact(self._ended(axes, merger, states), ahead)
+
     def drawn(
-        self, args: Sequence[TileArray], types: Sequence[TileType], exact: Sequence[TileArray],
+        self, args: Sequence[TileArray], types: Sequence[TileType], exact: Exact,
         env: Environment, model: ErrorModel, noise: Noise, name: str,
     ) -> list[TileArray]:  # fmt: skip
         """The `exact` states with the roundings of a run drawn: those of each merge of a tree, and
-        as much more as random numbers add up to of which a kernel that goes one by one has more."""
+        as much more as random numbers add up to of which a kernel that goes one by one has more.
+
+        Of a long row each of the lowest merges is drawn in one of the runs. They are as often as
+        there are neighbours; it is the large states above them that a chain rounds at each step.
+        """
         if self.merge == NAMED["sum"]:
-            off = self._of_sum(args[0], types[0], exact[0], model)
-            return [noise.moved(exact[0], off, name)]
+            off = self._of_sum(args[0], types[0], exact.states[0], model)
+            return [noise.moved(exact.states[0], off, name)]
         bare = [TileArray(arg.axes, arg.array) for arg in args]
-        found = self._folded(bare, types, env, model, noise)
-        more = self._more(env) ** 0.5
-        return [_further(*pair, more) for pair in zip(exact, found, strict=True)]
+        axes, merger, states = self._prepared(bare, types, env, model, noise)
+        more = self._more(len(env.coordinates[self.axis])) ** 0.5
+        if not exact.ahead:
+            found = self._ended(axes, merger, states)
+            return [
+                _further(one, (two, more)) for one, two in zip(exact.states, found, strict=True)
+            ]
+        still = Merger(self.merge, _dtypes(_alike(exact.ahead)), env, None)
+        low = self._ended(axes, still, merger.partly(states, exact.ahead))
+        high = self._ended(axes, merger, exact.ahead)
+        less = self._more(AHEAD) ** 0.5
+        return [
+            _further(one, (two, less), (three, more))
+            for one, two, three in zip(exact.states, low, high, strict=True)
+        ]
 
     def _of_sum(
         self, arg: TileArray, kind: TileType, result: TileArray, model: ErrorModel
@@ -149,18 +179,32 @@ class Fold:
 
     def _folded(
         self, args: Sequence[TileArray], types: Sequence[TileType], env: Environment,
-        model: ErrorModel | None, noise: Noise | None = None,
+        model: ErrorModel | None,
     ) -> list[TileArray]:  # fmt: skip
         """By halves (Hillis and Steele, 1986, where prefixes are kept), in the order of the axis,
-        with errors if there is a model, or moved by these if there is noise."""
+        with errors if there is a model."""
+        return self._ended(*self._prepared(args, types, env, model))
+
+    def _prepared(
+        self, args: Sequence[TileArray], types: Sequence[TileType], env: Environment,
+        model: ErrorModel | None, noise: Noise | None = None,
+    ) -> tuple[tuple[str, ...], Merger, list[TileArray]]:  # fmt: skip
+        """The axes of all operands, what merges them, and these as states in the order of the fold,
+        whose axis comes first."""
         union = tuple(dict.fromkeys(axis for arg in args for axis in arg.axes))
         axes = (self.axis, *(axis for axis in union if axis != self.axis))
         shape = tuple(len(env.coordinates[axis]) for axis in axes)
         states = [_over(arg, axes, shape, env, model is not None) for arg in args]
         turn = slice(None, None, -1 if self.backward else 1)
         states = [first_part(state, turn) for state in states]
-        merger = Merger(self.merge, _dtypes(types), env, model, noise)
+        return union, Merger(self.merge, _dtypes(types), env, model, noise), states
+
+    def _ended(
+        self, union: tuple[str, ...], merger: Merger, states: list[TileArray]
+    ) -> list[TileArray]:
+        """What is left of states, or of each prefix of them."""
         if self.keep:
+            turn = slice(None, None, -1 if self.backward else 1)
             found = [first_part(state, turn) for state in merger.prefixes(states)]
         else:
             found = [without_first(state) for state in merger.total(states)]
@@ -195,14 +239,17 @@ def _dtypes(types: Sequence[TileType]) -> tuple[str, ...]:
     return tuple(compute_dtype(kind.dtype) for kind in types)
 
 
-def _further(exact: TileArray, found: TileArray, times: float) -> TileArray:
-    """A result so many times as far from the exact one as what was found."""
+def _further(exact: TileArray, *found: tuple[TileArray, float]) -> TileArray:
+    """A result so many times as far from the exact one as what was found, of each of these."""
     if exact.array.dtype.kind != "f":
-        return found
+        return found[-1][0]
+    array = exact.array
     with np.errstate(all="ignore"):
-        apart = times * (found.array - exact.array)
-        same = (found.array == exact.array) | (exact.array != exact.array)
-    return TileArray(exact.axes, np.where(same, exact.array, exact.array + apart))
+        for one, times in found:
+            apart = times * (one.array - exact.array)
+            same = (one.array == exact.array) | (exact.array != exact.array)
+            array = np.where(same, array, array + apart)
+    return TileArray(exact.axes, array)
 
 
 def _over(

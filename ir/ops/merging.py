@@ -11,8 +11,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from ir.dtypes import is_float
 from ir.merges import CAST, merge_of
-from ir.ops.base import Environment, Op, Scope, TileArray, TileType
+from ir.ops.base import Array, Environment, Op, Scope, TileArray, TileType
 from ir.ops.map import Cast, Constant, Map
 from ir.ops.parts import first_part, joined
 from ir.perturbed import Noise
@@ -20,7 +21,8 @@ from ir.roundoff import ErrorModel
 from ir.scalar import scalar_function
 
 _BLOCK = 1 << 17  # elements that are folded at a time on a host, a megabyte in f64
-_AHEAD = 64  # neighbours that are one before the next ones come
+AHEAD = 64  # neighbours that are one before the next ones come
+LONG = 1 << 14  # points of a row of which not all are drawn in each run
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,9 @@ class _Listing:
     def __init__(self, merge: str, dtypes: Sequence[str]) -> None:
         self.steps: list[_Step] = []
         self._count = 2 * len(dtypes)
-        sides = [
-            [(side * len(dtypes) + number, dtype) for number, dtype in enumerate(dtypes)]
-            for side in (0, 1)
-        ]
-        found = merge_of(merge).merged(*sides, self._apply, self._number)
+        before = list(enumerate(dtypes))
+        after = list(enumerate(dtypes, start=len(dtypes)))
+        found = merge_of(merge).merged(before, after, self._apply, self._number)
         self.results = [
             self._cast(value, dtype)[0] for value, dtype in zip(found, dtypes, strict=True)
         ]
@@ -87,6 +87,20 @@ def is_alike(merge: str, one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     )
 
 
+@lru_cache(maxsize=256)
+def _is_smooth(merge: str) -> bool:
+    """Whether what comes of a merge is moved as much more as its roundings are larger: nothing is
+    compared, stepped or chosen."""
+    functions = list[str]()
+    none = [None] * merge_of(merge).states
+    merge_of(merge).merged(none, none, lambda name, _: functions.append(name), lambda _: None)
+    casts = [name[len(CAST) :] for name in functions if name.startswith(CAST)]
+    rows = [scalar_function(name) for name in functions if not name.startswith(CAST)]
+    return all(map(is_float, casts)) and not any(
+        r.compares or r.steps or r.jumps or r.result == "select" for r in rows
+    )
+
+
 class Merger:
     """Merges states along their first axis; `dtypes` are those of the states."""
 
@@ -95,6 +109,7 @@ class Merger:
         noise: Noise | None = None,
     ) -> None:  # fmt: skip
         listing = _listed(merge, dtypes)
+        self.merge, self.dtypes, self.env = merge, dtypes, env
         self.xp, self.model, self.noise = env.xp, model, noise
         self.steps = [(step, replace(env, types=step.types)) for step in listing.steps]
         self.results = listing.results
@@ -113,17 +128,43 @@ class Merger:
 
     def total(self, states: list[TileArray]) -> list[TileArray]:
         """The fold of all, with one point left along the first axis."""
-        while self.xp is np and states[0].array.shape[0] >= 2 * (rows := _rows(states[0])):
-            states = self._in_blocks(states, rows)
+        while self.is_long(states):
+            states = self.ahead(states)
         return self._halved(states, 1)
 
-    def _in_blocks(self, states: list[TileArray], rows: int) -> list[TileArray]:
+    def is_long(self, states: Sequence[TileArray]) -> bool:
+        """Whether it is folded in blocks that stay in a host's cache."""
+        return self.xp is np and states[0].array.shape[0] >= 2 * _rows(states[0])
+
+    def ahead(self, states: list[TileArray]) -> list[TileArray]:
         """The fold of each few neighbours, so many points at a time."""
+        count, rows = states[0].array.shape[0], _rows(states[0])
         blocks = [
-            self._halved([first_part(s, slice(low, low + rows)) for s in states], rows // _AHEAD)
-            for low in range(0, states[0].array.shape[0], rows)
+            self._halved(
+                [first_part(s, slice(low, low + rows)) for s in states],
+                max(1, min(rows, count - low) // AHEAD),
+            )
+            for low in range(0, count, rows)
         ]
         return self._behind(*blocks)
+
+    def is_sampled(self, states: Sequence[TileArray]) -> bool:
+        """Whether it has so many neighbours that each is drawn in one run alone, and roundings
+        that add up."""
+        return self.is_long(states) and states[0].array.shape[0] >= LONG and _is_smooth(self.merge)
+
+    def partly(self, states: list[TileArray], exact: list[TileArray]) -> list[TileArray]:
+        """What is `ahead` of the states of a long row: as it is `exact`, with the roundings of
+        every so manieth drawn, of others in each run, as much larger as there are runs."""
+        assert self.noise is not None
+        rows, runs = _rows(states[0]), self.noise.runs
+        whole = states[0].array.shape[0] // rows * (rows // AHEAD)
+        own = np.arange(self.noise.seed % runs, whole, runs)
+        points = (own[:, None] * AHEAD + np.arange(AHEAD)).reshape(-1)
+        louder = replace(self.noise, times=runs)
+        merger = Merger(self.merge, self.dtypes, self.env, self.model, louder)
+        drawn = merger.ahead([first_part(state, points) for state in states])
+        return [_with(*pair, own) for pair in zip(exact, drawn, strict=True)]
 
     def _halved(self, states: list[TileArray], least: int) -> list[TileArray]:
         """Neighbours folded until so few points are left along the first axis."""
@@ -161,7 +202,14 @@ class Merger:
         return TileArray(exact.axes, exact.array, error)
 
 
+def _with(tile: TileArray, other: TileArray, places: Array) -> TileArray:
+    """A tile with the elements of another at some places of its first axis."""
+    array = tile.array.copy()
+    array[places] = other.array
+    return TileArray(tile.axes, array)
+
+
 def _rows(state: TileArray) -> int:
     """Points along the first axis whose intermediate results stay in a cache."""
     count, size = state.array.shape[0], state.array.size
-    return _AHEAD * max(1, int(_BLOCK * count // size // _AHEAD))
+    return AHEAD * max(1, int(_BLOCK * count // size // AHEAD))

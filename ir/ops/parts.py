@@ -30,7 +30,7 @@ def _cut(array: Array, place: int, where: tuple[slice, ...]) -> Array:
     return array if array.ndim <= place or array.shape[place] == 1 else array[where]
 
 
-def first_part(tile: TileArray, part: slice) -> TileArray:
+def first_part(tile: TileArray, part: slice | Array) -> TileArray:
     """Some points of a tile along its first axis."""
     return _mapped(tile, tile.axes, lambda array: array[part])
 
