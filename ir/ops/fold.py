@@ -21,7 +21,7 @@ from ir.ops.base import (
     volume,
 )
 from ir.ops.map import Map
-from ir.ops.merging import AHEAD, Merger, is_alike
+from ir.ops.merging import AHEAD, Merger, is_alike, prefix_passes
 from ir.ops.parts import first_part, whole, without_first
 from ir.perturbed import Noise
 from ir.propagation_sums import reduced, running_sum
@@ -226,7 +226,8 @@ class Fold:
 
     def passes(self, extent: int) -> float:
         """How often the meaning passes over the operands, of so many points along the axis."""
-        return len(self.applied()) * (max(1.0, np.log2(max(extent, 1))) if self.keep else 1.0)
+        merges = prefix_passes(extent) if self.keep else 1.0
+        return len(self.applied()) * merges
 
 
 def _alike(args: Sequence[TileArray]) -> list[TileType]:

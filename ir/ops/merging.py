@@ -5,9 +5,11 @@ The functions of a merge are found once; then each is one call on whole arrays. 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,13 +17,14 @@ from ir.dtypes import is_float
 from ir.merges import CAST, merge_of
 from ir.ops.base import Array, Environment, Op, Scope, TileArray, TileType
 from ir.ops.map import Cast, Constant, Map
-from ir.ops.parts import first_part, joined
+from ir.ops.parts import first_part, in_groups, joined, neighbours
 from ir.perturbed import Noise
 from ir.roundoff import ErrorModel
 from ir.scalar import scalar_function
 
 _BLOCK = 1 << 17  # elements that are folded at a time on a host, a megabyte in f64
 AHEAD = 64  # neighbours that are one before the next ones come
+_GROUPED = 1 << 12  # points of a row of which prefixes are found in groups
 LONG = 1 << 14  # points of a row of which not all are drawn in each run
 
 
@@ -115,7 +118,39 @@ class Merger:
         self.results = listing.results
 
     def prefixes(self, states: list[TileArray]) -> list[TileArray]:
-        """The fold up to each point."""
+        """The fold up to each point: of many, in groups of neighbours, then behind all before."""
+        count = states[0].array.shape[0]
+        if count < _GROUPED:
+            return self._doubled(states)
+        rows = _rows(states[0]) if self.xp is np else count // AHEAD * AHEAD
+        whole = count // AHEAD * AHEAD
+        lows = [*range(0, whole, rows), *([whole] if whole < count else [])]
+        inside = self._behind(
+            *(self._in_groups(states, *ends) for ends in pairwise([*lows, count]))
+        )
+        ends = self.xp.arange(AHEAD - 1, count - 1, AHEAD)
+        before = self.prefixes([first_part(state, ends) for state in inside])
+        found = [[first_part(state, slice(0, AHEAD)) for state in inside]]
+        for low in range(AHEAD, count, rows):
+            here = slice(low, min(low + rows, count))
+            group = self.xp.arange(here.start, here.stop) // AHEAD - 1
+            left, right = (
+                [first_part(state, part) for state in side]
+                for side, part in ((before, group), (inside, here))
+            )
+            found.append(self.merged(left, right))
+        return self._behind(*found)
+
+    def _in_groups(self, states: list[TileArray], low: int, high: int) -> list[TileArray]:
+        """The fold of some points up to each of them, from the first one of its group on."""
+        size = min(AHEAD, high - low)
+        apart = [first_part(state, slice(low, high)) for state in states]
+        return [
+            neighbours(state)
+            for state in self._doubled([in_groups(state, size, self.xp) for state in apart])
+        ]
+
+    def _doubled(self, states: list[TileArray]) -> list[TileArray]:
         count, step = states[0].array.shape[0], 1
         while step < count:
             left = [first_part(state, slice(None, count - step)) for state in states]
@@ -200,6 +235,12 @@ class Merger:
         if self.noise is not None:
             return self.noise.moved(exact, error, step.name)
         return TileArray(exact.axes, exact.array, error)
+
+
+def prefix_passes(count: int) -> float:
+    """How often so many points are merged where prefixes are kept."""
+    doubled = max(1.0, math.log2(max(1, count)))
+    return doubled if count < _GROUPED else 1.0 + math.log2(AHEAD)
 
 
 def _with(tile: TileArray, other: TileArray, places: Array) -> TileArray:

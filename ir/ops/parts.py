@@ -40,6 +40,23 @@ def without_first(tile: TileArray) -> TileArray:
     return _mapped(tile, tile.axes[1:], lambda array: array[0])
 
 
+def in_groups(tile: TileArray, size: int, xp: Any) -> TileArray:
+    """A tile whose first axis is cut into groups of so many points: first the place in a group."""
+
+    def change(array: Array) -> Array:
+        groups = array.reshape(-1, size, *array.shape[1:])
+        found: Array = xp.ascontiguousarray(groups.swapaxes(0, 1))
+        return found
+
+    return _mapped(tile, ("", *tile.axes), change)
+
+
+def neighbours(tile: TileArray) -> TileArray:
+    """The tile that was cut `in_groups`."""
+    rest = tile.array.shape[2:]
+    return _mapped(tile, tile.axes[1:], lambda array: array.swapaxes(0, 1).reshape(-1, *rest))
+
+
 def _mapped(tile: TileArray, axes: tuple[str, ...], change: Any) -> TileArray:
     error = tile.error
     if error is not None:
