@@ -1,0 +1,190 @@
+"""Folds in lanes: each goes along a run of neighbours of its own, and what they leave is merged in
+the order of the runs.
+
+One state that goes from point to point waits for itself at each; as many as there are lanes, in two
+vectors beside each other, do not. What is folded is computed in vectors along the axis, a few
+neighbours of each run at a time, and turned over in a thread's own memory, so that the next vectors
+have a neighbour of every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ir.dtypes import is_float
+from ir.merges import State, Term
+from ir.plain.code import Accumulate, Array, PlainKernel
+from ir.targets.cpu.nest import Index, Value
+from ir.targets.cpu.plain_folds import given_state
+from ir.targets.cpu.plain_held import Held, held_arrays, held_name
+from ir.targets.cpu.plain_stretches import Stretch, is_apart, is_near, stretch_arrays
+
+if TYPE_CHECKING:
+    from ir.targets.cpu.plain import PlainLowering
+
+FEWEST = 512  # points of a fold that is worth lanes
+_LONG = 4096  # from which there are two vectors of lanes
+_RUN = 256  # points of a run, about
+_MOST = 16  # lanes of a vector
+
+
+def is_laned(s: Accumulate) -> bool:
+    """Whether a fold leaves its end alone, and does so long enough and by more than one operation
+    on whole numbers, in which compilers have vectors by themselves."""
+    single = len(s.states) == 1 and _is_one(s.merge.results[0])
+    simple = single and not is_float(s.states[0].dtype)
+    return s.extent >= FEWEST and not s.keep and not simple and is_apart(s) and is_near(s)
+
+
+def _is_one(term: Term) -> bool:
+    """Whether a term is one function of states."""
+    return isinstance(term, State) or all(
+        isinstance(arg, State) for arg in getattr(term, "args", ())
+    )
+
+
+def lane_arrays(kernel: PlainKernel) -> tuple[Array, ...]:
+    return held_arrays(kernel, is_laned, lambda s: 2 * _MOST * _MOST)
+
+
+class FoldLanes(Held):
+    """A fold of `windows` times `wide` runs of `length` points, behind those that are left."""
+
+    def __init__(
+        self, lowering: PlainLowering, s: Accumulate, variables: Mapping[str, Index], lanes: int
+    ) -> None:
+        super().__init__(lowering, s, variables)
+        self.lanes = lanes
+        self.wide = lanes * (2 if s.extent >= _LONG else 1)
+        lengths = range(lanes + 1, max(_RUN, s.extent // (self.wide * _LONG)) + lanes, lanes)
+        self.length = min(lengths, key=self._alone)
+        self.windows = self._windows(self.length)
+        states = [name.name for state in s.states for name in (state, given_state(state))]
+        self.folded = Stretch(lowering, s, s.body, variables, lanes)
+        self.merging = Stretch(lowering, s, (), variables, lanes, states)
+
+    def _windows(self, length: int) -> int:
+        return (self.s.extent - 1) // (self.wide * length)
+
+    def _alone(self, length: int) -> int:
+        """Points that are merged one by one: those before all runs, and what runs leave."""
+        windows = self._windows(length)
+        return self.s.extent - windows * self.wide * (length - 2)
+
+    def fits(self) -> bool:
+        folded = self.folded.fits() and self.folded.everywhere
+        return (
+            folded and self.folded.values_fit(self.s.values) and self.merging.values_fit(self.new)
+        )
+
+    def run(self) -> tuple[Value, ...]:
+        """Emit all of it; what the states are in the end."""
+        size = self.wide * self.length
+        first = self.s.extent - self.windows * size
+        start = dict(self.variables)
+        self.lowering.part_of_fold(self.s, start, 0, first)
+        initial = [start[state.name] for state in self.s.states]
+        with self.b.loop("window", first, self.s.extent, size, initial) as loop:
+            own = self._window(loop.variable)
+            loop.block.yields = tuple(self.merged(loop.carried, own))
+        return loop.results
+
+    def _window(self, low: Index) -> tuple[Value, ...]:
+        """What the runs that begin at a position come to."""
+        self._begin(low)
+        groups = range(self.wide // self.lanes)
+        first = [value for group in groups for value in self._loads(group * self.lanes)]
+        with self.b.loop("place", 1, self.length, self.lanes, first) as loop:
+            place = self.b.add(low, loop.variable)
+            self._fill(place)
+            loop.block.yields = self._along(loop.carried)
+        count = len(self.s.states)
+        for group in groups:
+            self.hold(loop.results[group * count : (group + 1) * count], group * self.lanes)
+        with self.b.loop("lane", 1, self.wide, 1, self.held_at(0)) as lane:
+            lane.block.yields = tuple(self.merged(lane.carried, self.held_at(lane.variable)))
+        return lane.results
+
+    def _begin(self, low: Index) -> None:
+        """The first point of each run."""
+        with self.b.loop("lane", 0, self.wide, 1) as loop:
+            here = dict(self.variables)
+            place = self.b.add(low, self.b.mul(loop.variable, self.length))
+            here[self.s.variable.name] = self._turned(place, 1)
+            self.lowering.statements(self.s.body, here)
+            self.hold([self.lowering.value(v, here) for v in self.s.values], loop.variable)
+
+    def _turned(self, place: Index, count: int) -> Index:
+        """Where so many points in memory begin, of which the fold comes to one first."""
+        return self.b.sub(self.s.extent - count, place) if self.s.backward else place
+
+    def _fill(self, place: Index) -> None:
+        """The next few neighbours of each run, turned over."""
+        with self.b.loop("lane", 0, self.wide, 1) as loop:
+            own = self.b.add(place, self.b.mul(loop.variable, self.length))
+            self.folded.at(self._turned(own, self.lanes), {})
+            values = [self.folded.vector(value) for value in self.s.values]
+            self.hold(values, self.b.mul(loop.variable, self.lanes))
+        square = self.lanes * self.lanes
+        for group in range(self.wide // self.lanes):
+            for number in range(len(self.s.states)):
+                self._turn_over(number, group * square)
+
+    def _turn_over(self, number: int, slot: int) -> None:
+        """Rows become columns: halves are interleaved as often as there are bits in a row's
+        number."""
+        rows = [self.load(number, slot + row * self.lanes, self.lanes) for row in range(self.lanes)]
+        while len(rows) > 1:
+            half = len(rows) // 2
+            rows = [self.b.interleave(pair) for pair in zip(rows[:half], rows[half:], strict=True)]
+        self.store(number, rows[0], slot)
+
+    def _along(self, states: Sequence[Value]) -> tuple[Value, ...]:
+        """The states of all runs behind those neighbours."""
+        with self.b.loop("next", 0, self.lanes, 1, states) as loop:
+            count, found = len(self.s.states), list[Value]()
+            at = self.b.sub(self.lanes - 1, loop.variable) if self.s.backward else loop.variable
+            for group in range(self.wide // self.lanes):
+                before = loop.carried[group * count : (group + 1) * count]
+                found += self._merged_lanes(before, self._wide_at(group, at))
+            loop.block.yields = tuple(found)
+        return loop.results
+
+    def _wide_at(self, group: int, row: Index) -> list[Value]:
+        """A row of a group's square."""
+        place = self.b.add(group * self.lanes * self.lanes, self.b.mul(row, self.lanes))
+        return self._loads(place)
+
+    def _loads(self, slot: Index) -> list[Value]:
+        """Vectors of all states as memory has them."""
+        return [self.load(number, slot, self.lanes) for number in range(len(self.s.states))]
+
+    def _merged_lanes(self, before: Sequence[Value], more: Sequence[Value]) -> list[Value]:
+        sides = (self.s.states, before), (self.given, more)
+        vectors = {
+            name.name: self.meant(name, value)
+            for names, values in sides
+            for name, value in zip(names, values, strict=True)
+        }
+        return [self.stored(value) for value in self.merging.together(self.new, vectors)]
+
+
+def laned(lowering: PlainLowering, s: Accumulate, variables: dict[str, Index], lanes: int) -> bool:
+    """Emit a fold in lanes, where that can be; whether it was."""
+    if held_name(len(s.states) - 1) not in lowering.bases or not is_laned(s) or lanes > _MOST:
+        return False
+    found = FoldLanes(lowering, s, variables, lanes)
+    if not found.fits():
+        return False
+    variables.update(zip((state.name for state in s.states), found.run(), strict=True))
+    return True
+
+
+def fold_arrays(kernel: PlainKernel) -> tuple[Array, ...]:
+    """Memory of a thread for folds whose states go through it."""
+    found: dict[str, Array] = {}
+    for array in (*stretch_arrays(kernel), *lane_arrays(kernel)):
+        before = found.get(array.name, array)
+        found[array.name] = max(before, array, key=lambda one: one.size)
+    return tuple(found.values())
