@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ir.dtypes import is_float
+from ir.dtypes import dtype_of, is_float
 from ir.merges import State, Term
-from ir.plain.code import Accumulate, Array, PlainKernel
+from ir.plain.code import Accumulate, Array, Convert, Element, Number, PlainKernel, Scalar
 from ir.targets.cpu.nest import Index, Value
 from ir.targets.cpu.plain_folds import given_state
 from ir.targets.cpu.plain_held import Held, held_arrays, held_name
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FEWEST = 512  # points of a fold that is worth lanes
 _LONG = 4096  # from which there are two vectors of lanes
 _RUN = 256  # points of a run, about
-_MOST = 16  # lanes of a vector
+_MOST = 8  # lanes of a vector: squares of more do not stay in registers
 
 
 def is_laned(s: Accumulate) -> bool:
@@ -44,8 +44,25 @@ def _is_one(term: Term) -> bool:
     )
 
 
+def _is_number(scalar: Scalar) -> bool:
+    return isinstance(scalar, Number) or (isinstance(scalar, Convert) and _is_number(scalar.arg))
+
+
 def lane_arrays(kernel: PlainKernel) -> tuple[Array, ...]:
     return held_arrays(kernel, is_laned, lambda s: 2 * _MOST * _MOST)
+
+
+class _Ahead(Stretch):
+    """What is folded, with what is read so many bytes of it later on asked for meanwhile: runs are
+    too many for a machine to see that each is read to its end."""
+
+    ahead = 0  # coordinates
+
+    def _element(self, element: Element) -> Value:
+        array, stride = self._array(element.array), self.walk.stride(element.index) or 0
+        where = self.lowering.address(array, element.index, self.variables)
+        self.b.prefetch(where, self.ahead * stride * dtype_of(array.dtype).bytes)
+        return super()._element(element)
 
 
 class FoldLanes(Held):
@@ -55,13 +72,15 @@ class FoldLanes(Held):
         self, lowering: PlainLowering, s: Accumulate, variables: Mapping[str, Index], lanes: int
     ) -> None:
         super().__init__(lowering, s, variables)
-        self.lanes = lanes
+        self.lanes = lanes = min(lanes, _MOST)
         self.wide = lanes * (2 if s.extent >= _LONG else 1)
         lengths = range(lanes + 1, max(_RUN, s.extent // (self.wide * _LONG)) + lanes, lanes)
         self.length = min(lengths, key=self._alone)
         self.windows = self._windows(self.length)
+        self.varying = [n for n, value in enumerate(s.values) if not _is_number(value)]
         states = [name.name for state in s.states for name in (state, given_state(state))]
-        self.folded = Stretch(lowering, s, s.body, variables, lanes)
+        self.folded = _Ahead(lowering, s, s.body, variables, lanes)
+        self.folded.ahead = self.wide * self.length * (-1 if s.backward else 1)
         self.merging = Stretch(lowering, s, (), variables, lanes, states)
 
     def _windows(self, length: int) -> int:
@@ -124,11 +143,13 @@ class FoldLanes(Held):
         with self.b.loop("lane", 0, self.wide, 1) as loop:
             own = self.b.add(place, self.b.mul(loop.variable, self.length))
             self.folded.at(self._turned(own, self.lanes), {})
-            values = [self.folded.vector(value) for value in self.s.values]
-            self.hold(values, self.b.mul(loop.variable, self.lanes))
+            slot = self.b.mul(loop.variable, self.lanes)
+            for number in self.varying:
+                value = self.folded.vector(self.s.values[number])
+                self.store(number, self.stored(value), slot)
         square = self.lanes * self.lanes
         for group in range(self.wide // self.lanes):
-            for number in range(len(self.s.states)):
+            for number in self.varying:
                 self._turn_over(number, group * square)
 
     def _turn_over(self, number: int, slot: int) -> None:
@@ -154,7 +175,14 @@ class FoldLanes(Held):
     def _wide_at(self, group: int, row: Index) -> list[Value]:
         """A row of a group's square."""
         place = self.b.add(group * self.lanes * self.lanes, self.b.mul(row, self.lanes))
-        return self._loads(place)
+        return [
+            self.load(number, place, self.lanes) if number in self.varying else self._alike(value)
+            for number, value in enumerate(self.s.values)
+        ]
+
+    def _alike(self, value: Scalar) -> Value:
+        """What all points have, as memory would have it."""
+        return self.b.splat(self.stored(self.lowering.value(value, self.variables)), self.lanes)
 
     def _loads(self, slot: Index) -> list[Value]:
         """Vectors of all states as memory has them."""
@@ -172,7 +200,7 @@ class FoldLanes(Held):
 
 def laned(lowering: PlainLowering, s: Accumulate, variables: dict[str, Index], lanes: int) -> bool:
     """Emit a fold in lanes, where that can be; whether it was."""
-    if held_name(len(s.states) - 1) not in lowering.bases or not is_laned(s) or lanes > _MOST:
+    if held_name(len(s.states) - 1) not in lowering.bases or not is_laned(s):
         return False
     found = FoldLanes(lowering, s, variables, lanes)
     if not found.fits():
