@@ -16,9 +16,9 @@ from ir.dtypes import dtype_of, is_float
 from ir.merges import State, Term
 from ir.plain.code import Accumulate, Array, Convert, Element, Number, PlainKernel, Scalar
 from ir.targets.cpu.nest import Index, Value
-from ir.targets.cpu.plain_folds import given_state
-from ir.targets.cpu.plain_held import Held, held_arrays, held_name
-from ir.targets.cpu.plain_stretches import Stretch, is_apart, is_near, stretch_arrays
+from ir.targets.cpu.plain_any_lanes import Stretch
+from ir.targets.cpu.plain_held import MOST_LANES, HeldLanes, held_arrays, held_name
+from ir.targets.cpu.plain_stretches import is_apart, is_near, stretch_arrays
 
 if TYPE_CHECKING:
     from ir.targets.cpu.plain import PlainLowering
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 FEWEST = 512  # points of a fold that is worth lanes
 _LONG = 4096  # from which there are two vectors of lanes
 _RUN = 256  # points of a run, about
-_MOST = 8  # lanes of a vector: squares of more do not stay in registers
 
 
 def is_laned(s: Accumulate) -> bool:
@@ -49,7 +48,7 @@ def _is_number(scalar: Scalar) -> bool:
 
 
 def lane_arrays(kernel: PlainKernel) -> tuple[Array, ...]:
-    return held_arrays(kernel, is_laned, lambda s: 2 * _MOST * _MOST)
+    return held_arrays(kernel, is_laned, lambda s: 2 * MOST_LANES * MOST_LANES)
 
 
 class _Ahead(Stretch):
@@ -65,23 +64,22 @@ class _Ahead(Stretch):
         return super()._element(element)
 
 
-class FoldLanes(Held):
+class FoldLanes(HeldLanes):
     """A fold of `windows` times `wide` runs of `length` points, behind those that are left."""
 
     def __init__(
         self, lowering: PlainLowering, s: Accumulate, variables: Mapping[str, Index], lanes: int
     ) -> None:
-        super().__init__(lowering, s, variables)
-        self.lanes = lanes = min(lanes, _MOST)
-        self.wide = lanes * (2 if s.extent >= _LONG else 1)
-        lengths = range(lanes + 1, max(_RUN, s.extent // (self.wide * _LONG)) + lanes, lanes)
+        super().__init__(lowering, s, variables, lanes)
+        self.groups = 2 if s.extent >= _LONG else 1
+        lengths = range(
+            self.lanes + 1, max(_RUN, s.extent // (self.wide * _LONG)) + self.lanes, self.lanes
+        )
         self.length = min(lengths, key=self._alone)
         self.windows = self._windows(self.length)
         self.varying = [n for n, value in enumerate(s.values) if not _is_number(value)]
-        states = [name.name for state in s.states for name in (state, given_state(state))]
-        self.folded = _Ahead(lowering, s, s.body, variables, lanes)
+        self.folded = _Ahead(lowering, s, s.body, variables, self.lanes)
         self.folded.ahead = self.wide * self.length * (-1 if s.backward else 1)
-        self.merging = Stretch(lowering, s, (), variables, lanes, states)
 
     def _windows(self, length: int) -> int:
         return (self.s.extent - 1) // (self.wide * length)
@@ -112,15 +110,14 @@ class FoldLanes(Held):
     def _window(self, low: Index) -> tuple[Value, ...]:
         """What the runs that begin at a position come to."""
         self._begin(low)
-        groups = range(self.wide // self.lanes)
-        first = [value for group in groups for value in self._loads(group * self.lanes)]
+        groups = range(self.groups)
+        first = [value for group in groups for value in self.row(group * self.lanes)]
         with self.b.loop("place", 1, self.length, self.lanes, first) as loop:
             place = self.b.add(low, loop.variable)
             self._fill(place)
             loop.block.yields = self._along(loop.carried)
-        count = len(self.s.states)
         for group in groups:
-            self.hold(loop.results[group * count : (group + 1) * count], group * self.lanes)
+            self.hold(loop.results[group * self.count :][: self.count], group * self.lanes)
         with self.b.loop("lane", 1, self.wide, 1, self.held_at(0)) as lane:
             lane.block.yields = tuple(self.merged(lane.carried, self.held_at(lane.variable)))
         return lane.results
@@ -147,34 +144,25 @@ class FoldLanes(Held):
             for number in self.varying:
                 value = self.folded.vector(self.s.values[number])
                 self.store(number, self.stored(value), slot)
-        square = self.lanes * self.lanes
-        for group in range(self.wide // self.lanes):
+        for group in range(self.groups):
+            slots = [(group * self.lanes + row) * self.lanes for row in range(self.lanes)]
             for number in self.varying:
-                self._turn_over(number, group * square)
-
-    def _turn_over(self, number: int, slot: int) -> None:
-        """Rows become columns: halves are interleaved as often as there are bits in a row's
-        number."""
-        rows = [self.load(number, slot + row * self.lanes, self.lanes) for row in range(self.lanes)]
-        while len(rows) > 1:
-            half = len(rows) // 2
-            rows = [self.b.interleave(pair) for pair in zip(rows[:half], rows[half:], strict=True)]
-        self.store(number, rows[0], slot)
+                self.turn_over(number, slots, slots[0])
 
     def _along(self, states: Sequence[Value]) -> tuple[Value, ...]:
         """The states of all runs behind those neighbours."""
         with self.b.loop("next", 0, self.lanes, 1, states) as loop:
-            count, found = len(self.s.states), list[Value]()
+            found = list[Value]()
             at = self.b.sub(self.lanes - 1, loop.variable) if self.s.backward else loop.variable
-            for group in range(self.wide // self.lanes):
-                before = loop.carried[group * count : (group + 1) * count]
-                found += self._merged_lanes(before, self._wide_at(group, at))
+            for group in range(self.groups):
+                before = loop.carried[group * self.count :][: self.count]
+                found += self.merged_lanes(before, self._wide_at(group, at))
             loop.block.yields = tuple(found)
         return loop.results
 
     def _wide_at(self, group: int, row: Index) -> list[Value]:
         """A row of a group's square."""
-        place = self.b.add(group * self.lanes * self.lanes, self.b.mul(row, self.lanes))
+        place = self.b.add(group * self.square, self.b.mul(row, self.lanes))
         return [
             self.load(number, place, self.lanes) if number in self.varying else self._alike(value)
             for number, value in enumerate(self.s.values)
@@ -183,19 +171,6 @@ class FoldLanes(Held):
     def _alike(self, value: Scalar) -> Value:
         """What all points have, as memory would have it."""
         return self.b.splat(self.stored(self.lowering.value(value, self.variables)), self.lanes)
-
-    def _loads(self, slot: Index) -> list[Value]:
-        """Vectors of all states as memory has them."""
-        return [self.load(number, slot, self.lanes) for number in range(len(self.s.states))]
-
-    def _merged_lanes(self, before: Sequence[Value], more: Sequence[Value]) -> list[Value]:
-        sides = (self.s.states, before), (self.given, more)
-        vectors = {
-            name.name: self.meant(name, value)
-            for names, values in sides
-            for name, value in zip(names, values, strict=True)
-        }
-        return [self.stored(value) for value in self.merging.together(self.new, vectors)]
 
 
 def laned(lowering: PlainLowering, s: Accumulate, variables: dict[str, Index], lanes: int) -> bool:

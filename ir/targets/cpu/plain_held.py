@@ -11,6 +11,7 @@ from ir.plain.code import THREAD, Accumulate, Array, Name, PlainKernel
 from ir.plain.scalars import merged
 from ir.targets.cpu.evaluate import scalar_of
 from ir.targets.cpu.nest import Index, Type, Value
+from ir.targets.cpu.plain_any_lanes import Stretch
 from ir.targets.cpu.plain_folds import given_state
 from ir.targets.cpu.plan import round_up
 
@@ -31,6 +32,9 @@ def held_arrays(
     count = max((len(s.states) for s in folds), default=0)
     most = round_up(max(map(size, folds), default=0), 64)
     return tuple(Array(held_name(number), "i64", most, THREAD) for number in range(count))
+
+
+MOST_LANES = 8  # of a vector of states: squares of more do not stay in registers
 
 
 class Held:
@@ -82,3 +86,51 @@ class Held:
         here |= {name.name: value for name, value in zip(self.s.states, before, strict=True)}
         known: dict[int, Index] = {}
         return [self.lowering.value(value, here, known) for value in self.new]
+
+
+class HeldLanes(Held):
+    """States of several runs of neighbours beside each other, in `groups` vectors of `lanes`; in
+    memory each run lies by itself."""
+
+    groups = 2
+
+    def __init__(
+        self, lowering: PlainLowering, s: Accumulate, variables: Mapping[str, Index], lanes: int
+    ) -> None:
+        super().__init__(lowering, s, variables)
+        self.lanes, self.count = min(lanes, MOST_LANES), len(s.states)
+        names = [name.name for name in (*s.states, *self.given)]
+        self.merging = Stretch(lowering, s, (), variables, self.lanes, names)
+
+    @property
+    def wide(self) -> int:
+        """How many runs there are."""
+        return self.groups * self.lanes
+
+    @property
+    def square(self) -> int:
+        """Elements of a vector of runs and as many neighbours of each."""
+        return self.lanes * self.lanes
+
+    def merged_lanes(self, before: Sequence[Value], more: Sequence[Value]) -> list[Value]:
+        """Vectors of states behind others, all as memory has them."""
+        sides = (self.s.states, before), (self.given, more)
+        vectors = {
+            name.name: self.meant(name, value)
+            for names, values in sides
+            for name, value in zip(names, values, strict=True)
+        }
+        return [self.stored(value) for value in self.merging.together(self.new, vectors)]
+
+    def row(self, slot: Index) -> list[Value]:
+        """Vectors of all states as memory has them."""
+        return [self.load(number, slot, self.lanes) for number in range(self.count)]
+
+    def turn_over(self, number: int, slots: Sequence[Index], to: Index) -> None:
+        """Write rows as columns, one behind the other: halves are interleaved as often as there
+        are bits in a row's number."""
+        rows = [self.load(number, slot, self.lanes) for slot in slots]
+        while len(rows) > 1:
+            half = len(rows) // 2
+            rows = [self.b.interleave(pair) for pair in zip(rows[:half], rows[half:], strict=True)]
+        self.store(number, rows[0], to)

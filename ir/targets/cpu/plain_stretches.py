@@ -21,15 +21,15 @@ from ir.plain.code import (
     Loop,
     PlainKernel,
     Scalar,
-    Spread,
     Statement,
     Write,
 )
 from ir.plain.strides import Walk, elements
 from ir.targets.cpu.evaluate import scalar_of
 from ir.targets.cpu.nest import BIT, NEAR, Index, Type, Value
-from ir.targets.cpu.plain_any_lanes import AnyLanes
+from ir.targets.cpu.plain_any_lanes import Stretch
 from ir.targets.cpu.plain_held import Held, held_arrays, held_name
+from ir.targets.cpu.plain_scan_lanes import ROOM, ScanLanes
 from ir.targets.cpu.plan import round_up
 
 if TYPE_CHECKING:
@@ -94,61 +94,7 @@ def _operations(scalars: Iterable[Scalar]) -> int:
 
 def stretch_arrays(kernel: PlainKernel) -> tuple[Array, ...]:
     """Where states lie, as far as any fold of a kernel has to."""
-    return held_arrays(kernel, is_stretched, lambda s: min(LONGEST, s.extent))
-
-
-# --- vectors --------------------------------------------------------------------------------------
-
-
-class Stretch(AnyLanes):
-    """Statements at neighbours along a fold's axis, where `states` differ from the beginning."""
-
-    def __init__(
-        self,
-        lowering: PlainLowering,
-        s: Accumulate,
-        body: Sequence[Statement],
-        variables: Mapping[str, Index],
-        lanes: int,
-        states: Iterable[str] = (),
-    ) -> None:
-        self.known: dict[int, Value] | None = None
-        spread = Spread(((s.variable, s.extent),), tuple(body))
-        super().__init__(lowering, spread, variables, lanes)
-        self.walk = type(self.walk)(
-            self.walk.variable, self.walk.defined, self.walk.changing | frozenset(states)
-        )
-
-    @property
-    def everywhere(self) -> bool:
-        """Whether all conditions hold along the whole axis."""
-        return self.first == 0 and self.end == self.extent
-
-    def values_fit(self, scalars: Iterable[Scalar]) -> bool:
-        return all(map(self._fits, scalars))
-
-    def at(self, place: Index, vectors: Mapping[str, Value]) -> None:
-        """Emit the statements for the vector that begins at a coordinate."""
-        self.variables[self.variable.name] = place
-        self.vectors = dict(vectors)
-        self._block(self.body)
-
-    def vector(self, scalar: Scalar) -> Value:
-        return self._value(scalar)
-
-    def together(self, scalars: Iterable[Scalar], vectors: Mapping[str, Value]) -> list[Value]:
-        """Vectors of scalars of what variables hold; each object in them is made once."""
-        self.vectors, self.known = dict(vectors), dict[int, Value]()
-        found = [self._value(scalar) for scalar in scalars]
-        self.known = None
-        return found
-
-    def _value(self, scalar: Scalar) -> Value:
-        if self.known is None:
-            return super()._value(scalar)
-        if id(scalar) not in self.known:
-            self.known[id(scalar)] = super()._value(scalar)
-        return self.known[id(scalar)]
+    return held_arrays(kernel, is_stretched, lambda s: min(LONGEST, s.extent) + ROOM)
 
 
 # --- a fold ---------------------------------------------------------------------------------------
@@ -171,6 +117,9 @@ class Stretches(Held):
         near = all(abs(self.kept.walk.stride(w.index) or 0) <= NEAR for w in _writes(s.keep))
         self.keeps = bool(s.keep) and near and self.kept.fits() and self.kept.everywhere
 
+        self.scans = ScanLanes(lowering, s, variables, lanes)
+        self.scans.size = self.step
+
     def fits(self) -> bool:
         return self.folded.fits() and self.folded.values_fit(self.s.values)
 
@@ -180,11 +129,24 @@ class Stretches(Held):
             return self._stretch(0, self.s.extent, None)
         first = self.s.extent - (self.count - 1) * self.step
         zeros = [self.b.constant(0, Type(scalar_of(state.dtype))) for state in self.s.states]
+        if self.keeps and self.scans.fits():
+            begun = self._stretch(0, first, None)
+            with self.b.loop("stretch", first, self.s.extent, self.step, begun) as loop:
+                loop.block.yields = self._scanned_together(loop.variable, loop.carried)
+            return loop.results
         with self.b.loop("stretch", 0, self.count, 1, zeros) as loop:
             high = self.b.add(self.b.mul(loop.variable, self.step), first)
             low = self.b.maximum(self.b.sub(high, self.step), 0)
             loop.block.yields = self._stretch(low, high, loop.carried)
         return loop.results
+
+    def _scanned_together(self, low: Index, before: Sequence[Value]) -> tuple[Value, ...]:
+        """A whole stretch, whose states are found in lanes."""
+        high = self.b.add(low, self.step)
+        self._vectors(low, high, self._fold_vector)
+        found = self.scans.scan(before)
+        self._vectors(low, high, self._keep_vector)
+        return found
 
     def _stretch(
         self, low: Index, high: Index, before: Sequence[Value] | None
