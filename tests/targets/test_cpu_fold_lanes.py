@@ -66,13 +66,16 @@ MERGES: dict[str, tuple[Callable[[States, States], tuple[Any, ...]], int]] = {
 }  # fmt: skip
 
 
-def _program(name: str, n: int, dtype: str, rows: int = 1, backward: bool = False) -> Program:
+def _program(
+    name: str, n: int, dtype: str, rows: int = 1, backward: bool = False, kept: bool = False
+) -> Program:
     merge, count = MERGES[name]
     g = Graph("ordered")
     m, i = g.axes(m=rows, n=n)
     states = tuple(g.input(f"X{number}", (m, i), dtype) for number in range(count))
-    for number, tile in enumerate(fold(merge, states, i, backward=backward)):
-        g.output(f"Y{number}", tile, dtype, (m,))
+    how, axes = (scan, (m, i)) if kept else (fold, (m,))
+    for number, tile in enumerate(how(merge, states, i, backward=backward)):
+        g.output(f"Y{number}", tile, dtype, axes)
     return g.program()
 
 
@@ -113,20 +116,23 @@ def _agree(program: Program, inputs: dict[str, np.ndarray], folder: Path) -> Non
 @settings(
     deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@example("matrices", FEWEST, "f32", False, 1)
-@example("matrices", 1 << 13, "f32", True, 1)
-@example("maps", 4096, "i32", False, 2)
+@example("matrices", FEWEST, "f32", False, 1, False)
+@example("matrices", 1 << 13, "f32", True, 1, False)
+@example("matrices", 1 << 13, "f32", True, 1, True)
+@example("matrices", 5000, "i32", False, 1, True)
+@example("maps", 4096, "i32", False, 2, False)
 @given(
     st.sampled_from(sorted(MERGES)),
     st.integers(FEWEST - 20, 14_000),
     st.sampled_from(["f32", "f64", "i32", "i64", "bf16", "f16", "i8"]),
     st.booleans(),
     st.integers(1, 2),
+    st.booleans(),
 )
 def test_what_does_not_commute_is_merged_in_order(
-    code_cache: Path, name: str, n: int, dtype: str, backward: bool, rows: int
+    code_cache: Path, name: str, n: int, dtype: str, backward: bool, rows: int, kept: bool
 ) -> None:
-    program = _program(name, n, dtype, rows, backward)
+    program = _program(name, n, dtype, rows, backward, kept)
     _agree(program, _exact_inputs(name, program, n), code_cache)
 
 
@@ -148,6 +154,15 @@ def _everything(n: int) -> Program:
     seen, last = fold(lambda a, b: (a[0] | b[0], where(b[0], b[1], a[1])), (x > 2.5, g.iota(i)), i)
     g.output("seen", cast(seen, "i32"))
     g.output("last", last)
+    counts, means, _ = scan(
+        _moments, (g.constant(1.0, "f32"), x, g.constant(0.0, "f32")), i, backward=True
+    )
+    g.output("means", means)
+    g.output("counts", counts, "bf16")
+    ends, _ = scan(
+        lambda a, b: (where(b[1], b[0], a[0] | b[0]), a[1] | b[1]), (x > 2.0, x < -2.0), i
+    )
+    g.output("ends", ends, "bool")
     (top,) = fold(lambda a, b: (maximum(a[0] * 1.0, b[0]),), (x.at(n=i - 3, fill=-9.0),), i)
     g.output("top", top)
     return g.program()
@@ -201,8 +216,9 @@ def _welford(n: int, kept: bool = False) -> Program:
     return g.program()
 
 
-def test_merges_are_of_vectors() -> None:
-    kernel = _kernels(_welford(5000), BACKEND.hardware(1))[0]
+@pytest.mark.parametrize("kept", [False, True])
+def test_merges_are_of_vectors(kept: bool) -> None:
+    kernel = _kernels(_welford(5000, kept), BACKEND.hardware(1))[0]
     divided = re.findall(r"fdiv [a-z ]*<(\d+) x float>", kernel.text("llvm"))
     assert len(divided) >= 2
     assert set(divided) <= {"4", "8"}

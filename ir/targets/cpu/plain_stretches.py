@@ -24,10 +24,12 @@ from ir.plain.code import (
     Statement,
     Write,
 )
+from ir.plain.scalars import merged
 from ir.plain.strides import Walk, elements
 from ir.targets.cpu.evaluate import scalar_of
 from ir.targets.cpu.nest import BIT, NEAR, Index, Type, Value
 from ir.targets.cpu.plain_any_lanes import Stretch
+from ir.targets.cpu.plain_folds import given_state
 from ir.targets.cpu.plain_held import Held, held_arrays, held_name
 from ir.targets.cpu.plain_scan_lanes import ROOM, ScanLanes
 from ir.targets.cpu.plan import round_up
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 LONGEST = 1024  # coordinates of a stretch
 _FEWEST = 4  # lanes of a vector
 _DEAR = 8  # operations on scalars that take longer than the way through memory
+_MERGED = 4  # of a merge that are worth lanes
 _LONG = {"div": 4, "sqrt": 4, "rsqrt": 4, "shl": 3, "shr": 3}
 _SIMPLE = frozenset(
     ("add", "sub", "mul", "max", "min", "neg", "abs", "lt", "le", "eq", "where", "and", "or",
@@ -49,14 +52,22 @@ _SIMPLE = frozenset(
 
 
 def is_stretched(s: Accumulate) -> bool:
-    """Whether what is folded, or what is made of the states, is worth vectors of its own: it is
-    dear, and what is read lies close together along the axis."""
-    if not is_apart(s):
-        return False
+    """Whether a fold is worth vectors of its own: it is dear, or goes on long by a merge that is,
+    and what is read lies close together along the axis."""
+    return is_apart(s) and s.extent >= _FEWEST and (_is_dear(s) or _is_merged(s)) and is_near(s)
+
+
+def _is_dear(s: Accumulate) -> bool:
+    """Whether what is folded, or what is made of the states, takes long."""
     scalars = [scalar for one in (*every(s.body), s) for scalar in scalars_of(one)]
     kept = [scalar for one in every(s.keep) for scalar in scalars_of(one)]
-    dear = max(_operations(scalars), _operations(kept)) >= _DEAR
-    return s.extent >= _FEWEST and dear and is_near(s)
+    return max(_operations(scalars), _operations(kept)) >= _DEAR
+
+
+def _is_merged(s: Accumulate) -> bool:
+    """Whether states that are kept at each of many points wait long for those before."""
+    new = merged(s.merge, s.states, [given_state(state) for state in s.states])
+    return bool(s.keep) and s.extent > LONGEST and _operations(new) >= _MERGED
 
 
 def is_apart(s: Accumulate) -> bool:
@@ -123,13 +134,18 @@ class Stretches(Held):
     def fits(self) -> bool:
         return self.folded.fits() and self.folded.values_fit(self.s.values)
 
+    @property
+    def together(self) -> bool:
+        """Whether the states of whole stretches are found in lanes."""
+        return self.count > 1 and self.keeps and self.scans.fits()
+
     def run(self) -> tuple[Value, ...]:
         """Emit all of it; what the states are in the end."""
         if self.count == 1:
             return self._stretch(0, self.s.extent, None)
         first = self.s.extent - (self.count - 1) * self.step
         zeros = [self.b.constant(0, Type(scalar_of(state.dtype))) for state in self.s.states]
-        if self.keeps and self.scans.fits():
+        if self.together:
             begun = self._stretch(0, first, None)
             with self.b.loop("stretch", first, self.s.extent, self.step, begun) as loop:
                 loop.block.yields = self._scanned_together(loop.variable, loop.carried)
@@ -275,7 +291,7 @@ def stretched(
     if held_name(len(s.states) - 1) not in lowering.bases or not is_stretched(s):
         return False
     found = Stretches(lowering, s, variables, lanes)
-    if not found.fits():
+    if not found.fits() or not (found.together or _is_dear(s)):
         return False
     variables.update(zip((state.name for state in s.states), found.run(), strict=True))
     return True
