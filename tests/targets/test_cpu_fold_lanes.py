@@ -165,6 +165,9 @@ def _everything(n: int) -> Program:
     g.output("ends", ends, "bool")
     (top,) = fold(lambda a, b: (maximum(a[0] * 1.0, b[0]),), (x.at(n=i - 3, fill=-9.0),), i)
     g.output("top", top)
+    for turn in (False, True):  # conditions that hold between both ends
+        inside = where(x.at(n=i + 5, fill=0.0) > 2.0, x.at(n=i - 3, fill=0.0), 0.0)
+        g.output(f"edge{turn:d}", fold(_latest, (inside,), i, backward=turn)[0])
     return g.program()
 
 
@@ -222,6 +225,17 @@ def test_merges_are_of_vectors(kept: bool) -> None:
     divided = re.findall(r"fdiv [a-z ]*<(\d+) x float>", kernel.text("llvm"))
     assert len(divided) >= 2
     assert set(divided) <= {"4", "8"}
+
+
+def test_between_ends_merges_are_of_vectors() -> None:
+    """Where nothing is read beyond a tensor's edges."""
+    g = Graph("edges")
+    (i,) = g.axes(n=3000)
+    x = g.input("X", (i,), "f32")
+    states = (x.at(n=i - 3, fill=0.5), x.at(n=i + 70, fill=-0.5))
+    g.output("Y", fold(_exponentials, states, i)[1])
+    kernel = _kernels(g.program(), BACKEND.hardware(1))[0]
+    assert re.search(r"fmul [a-z ]*<8 x float>|fmul [a-z ]*<4 x float>", kernel.text("llvm"))
 
 
 def test_what_is_short_far_apart_or_simple_is_folded_one_by_one() -> None:

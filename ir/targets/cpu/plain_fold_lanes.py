@@ -65,47 +65,53 @@ class _Ahead(Stretch):
 
 
 class FoldLanes(HeldLanes):
-    """A fold of `windows` times `wide` runs of `length` points, behind those that are left."""
+    """A fold of `windows` times `wide` runs of `length` points: between the points `first` and
+    `end`, at which no condition is in doubt, as late as they have room."""
 
     def __init__(
         self, lowering: PlainLowering, s: Accumulate, variables: Mapping[str, Index], lanes: int
     ) -> None:
         super().__init__(lowering, s, variables, lanes)
-        self.groups = 2 if s.extent >= _LONG else 1
-        lengths = range(
-            self.lanes + 1, max(_RUN, s.extent // (self.wide * _LONG)) + self.lanes, self.lanes
-        )
-        self.length = min(lengths, key=self._alone)
-        self.windows = self._windows(self.length)
         self.varying = [n for n, value in enumerate(s.values) if not _is_number(value)]
         self.folded = _Ahead(lowering, s, s.body, variables, self.lanes)
+        self.possible = self.folded.fits() and self.folded.values_fit(s.values)
+        ends = self.folded.first, self.folded.end  # where all conditions hold
+        self.first, self.end = (s.extent - n for n in ends[::-1]) if s.backward else ends
+        self.groups = 2 if s.extent >= _LONG else 1
+        most = max(_RUN, s.extent // (self.wide * _LONG)) + self.lanes
+        self.length = min(range(self.lanes + 1, most, self.lanes), key=self._alone)
+        self.windows = self._windows(self.length)
         self.folded.ahead = self.wide * self.length * (-1 if s.backward else 1)
 
     def _windows(self, length: int) -> int:
-        return (self.s.extent - 1) // (self.wide * length)
+        return (self.end - max(1, self.first)) // (self.wide * length)
 
     def _alone(self, length: int) -> int:
-        """Points that are merged one by one: those before all runs, and what runs leave."""
+        """Points that are merged one by one: those beside all runs, and what runs leave."""
         windows = self._windows(length)
         return self.s.extent - windows * self.wide * (length - 2)
 
     def fits(self) -> bool:
-        folded = self.folded.fits() and self.folded.everywhere
-        return (
-            folded and self.folded.values_fit(self.s.values) and self.merging.values_fit(self.new)
-        )
+        return self.possible and self.windows > 0 and self.merging.values_fit(self.new)
 
     def run(self) -> tuple[Value, ...]:
         """Emit all of it; what the states are in the end."""
-        size = self.wide * self.length
-        first = self.s.extent - self.windows * size
-        start = dict(self.variables)
-        self.lowering.part_of_fold(self.s, start, 0, first)
-        initial = [start[state.name] for state in self.s.states]
-        with self.b.loop("window", first, self.s.extent, size, initial) as loop:
+        size, extent = self.wide * self.length, self.s.extent
+        with self.b.loop(
+            "window", self.end - self.windows * size, self.end, size,
+            self._part(0, self.end - self.windows * size),
+        ) as loop:  # fmt: skip
             own = self._window(loop.variable)
             loop.block.yields = tuple(self.merged(loop.carried, own))
-        return loop.results
+        if self.end == extent:
+            return loop.results
+        return tuple(self.merged(loop.results, self._part(self.end, extent)))
+
+    def _part(self, low: int, high: int) -> list[Value]:
+        """What points come to one by one."""
+        here = dict(self.variables)
+        self.lowering.part_of_fold(self.s, here, low, high)
+        return [self.lowering.value(state, here) for state in self.s.states]
 
     def _window(self, low: Index) -> tuple[Value, ...]:
         """What the runs that begin at a position come to."""
