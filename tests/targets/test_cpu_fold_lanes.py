@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from explorer.exporter import find_linker, source_text
-from ir import Graph, argmax, cast, exp, fold, maximum, scan, sin, where
+from ir import Graph, argmax, cast, cumulative, exp, fold, maximum, scan, sin, where
 from ir.dtypes import from_float, numpy_dtype
 from ir.inputs import drawn_inputs
 from ir.kernel import Kernel
@@ -225,6 +225,14 @@ def test_merges_are_of_vectors(kept: bool) -> None:
     divided = re.findall(r"fdiv [a-z ]*<(\d+) x float>", kernel.text("llvm"))
     assert len(divided) >= 2
     assert set(divided) <= {"4", "8"}
+
+
+def test_running_sums_of_floats_are_found_in_vectors() -> None:
+    g = Graph("sums")
+    (i,) = g.axes(n=5000)
+    g.output("Y", cumulative("sum", g.input("X", (i,), "f32"), i))
+    kernel = _kernels(g.program(), BACKEND.hardware(1))[0]
+    assert re.search(r"fadd [a-z ]*<[48] x float>", kernel.text("llvm"))
 
 
 def test_between_ends_merges_are_of_vectors() -> None:

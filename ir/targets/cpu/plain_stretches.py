@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ir.dtypes import is_float
 from ir.plain.accesses import assigned, every, scalars_of
 from ir.plain.code import (
     Accumulate,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 LONGEST = 1024  # coordinates of a stretch
 _FEWEST = 4  # lanes of a vector
 _DEAR = 8  # operations on scalars that take longer than the way through memory
-_MERGED = 4  # of a merge that are worth lanes
+_MERGED = 4  # of a merge of whole numbers that are worth lanes
 _LONG = {"div": 4, "sqrt": 4, "rsqrt": 4, "shl": 3, "shr": 3}
 _SIMPLE = frozenset(
     ("add", "sub", "mul", "max", "min", "neg", "abs", "lt", "le", "eq", "where", "and", "or",
@@ -65,9 +66,11 @@ def _is_dear(s: Accumulate) -> bool:
 
 
 def _is_merged(s: Accumulate) -> bool:
-    """Whether states that are kept at each of many points wait long for those before."""
+    """Whether states that are kept at each of many points wait for those before: floats do at any
+    operation."""
     new = merged(s.merge, s.states, [given_state(state) for state in s.states])
-    return bool(s.keep) and s.extent > LONGEST and _operations(new) >= _MERGED
+    waits = any(is_float(state.dtype) for state in s.states) or _operations(new) >= _MERGED
+    return bool(s.keep) and s.extent > LONGEST and waits
 
 
 def is_apart(s: Accumulate) -> bool:
