@@ -25,6 +25,7 @@ from ir.scalar import scalar_function
 _BLOCK = 1 << 17  # elements that are folded at a time on a host, a megabyte in f64
 AHEAD = 64  # neighbours that are one before the next ones come
 _GROUPED = 1 << 12  # points of a row of which prefixes are found in groups
+_GROUP = 16  # points of one
 LONG = 1 << 14  # points of a row of which not all are drawn in each run
 
 
@@ -122,18 +123,18 @@ class Merger:
         count = states[0].array.shape[0]
         if count < _GROUPED:
             return self._doubled(states)
-        rows = _rows(states[0]) if self.xp is np else count // AHEAD * AHEAD
-        whole = count // AHEAD * AHEAD
+        rows = _rows(states[0]) if self.xp is np else count // _GROUP * _GROUP
+        whole = count // _GROUP * _GROUP
         lows = [*range(0, whole, rows), *([whole] if whole < count else [])]
         inside = self._behind(
             *(self._in_groups(states, *ends) for ends in pairwise([*lows, count]))
         )
-        ends = self.xp.arange(AHEAD - 1, count - 1, AHEAD)
+        ends = self.xp.arange(_GROUP - 1, count - 1, _GROUP)
         before = self.prefixes([first_part(state, ends) for state in inside])
-        found = [[first_part(state, slice(0, AHEAD)) for state in inside]]
-        for low in range(AHEAD, count, rows):
+        found = [[first_part(state, slice(0, _GROUP)) for state in inside]]
+        for low in range(_GROUP, count, rows):
             here = slice(low, min(low + rows, count))
-            group = self.xp.arange(here.start, here.stop) // AHEAD - 1
+            group = self.xp.arange(here.start, here.stop) // _GROUP - 1
             left, right = (
                 [first_part(state, part) for state in side]
                 for side, part in ((before, group), (inside, here))
@@ -143,7 +144,7 @@ class Merger:
 
     def _in_groups(self, states: list[TileArray], low: int, high: int) -> list[TileArray]:
         """The fold of some points up to each of them, from the first one of its group on."""
-        size = min(AHEAD, high - low)
+        size = min(_GROUP, high - low)
         apart = [first_part(state, slice(low, high)) for state in states]
         return [
             neighbours(state)
@@ -240,7 +241,7 @@ class Merger:
 def prefix_passes(count: int) -> float:
     """How often so many points are merged where prefixes are kept."""
     doubled = max(1.0, math.log2(max(1, count)))
-    return doubled if count < _GROUPED else 1.0 + math.log2(AHEAD)
+    return doubled if count < _GROUPED else 1.0 + math.log2(_GROUP)
 
 
 def _with(tile: TileArray, other: TileArray, places: Array) -> TileArray:
