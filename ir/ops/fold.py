@@ -21,7 +21,7 @@ from ir.ops.base import (
     volume,
 )
 from ir.ops.map import Map
-from ir.ops.merging import AHEAD, Merger, is_alike, prefix_passes
+from ir.ops.merging import AHEAD, Merger, is_alike, prefix_depth, prefix_passes
 from ir.ops.parts import first_part, whole, without_first
 from ir.perturbed import Noise
 from ir.propagation_sums import reduced, running_sum
@@ -127,8 +127,9 @@ class Fold:
     def _more(self, terms: int) -> float:
         """How much more often than a tree a kernel rounds that goes one by one, by runs where there
         are many and no state on the way is asked for."""
-        count = terms if self.keep else float(ROUNDED["f32"].in_a_row(terms))
-        return count / max(1.0, float(np.log2(terms)))
+        if self.keep:
+            return terms / prefix_depth(terms)
+        return float(ROUNDED["f32"].in_a_row(terms)) / max(1.0, float(np.log2(terms)))
 
     def exact(self, args: Sequence[TileArray], env: Environment) -> Exact:
         """All states, for `drawn`."""
@@ -181,8 +182,7 @@ class Fold:
         self, args: Sequence[TileArray], types: Sequence[TileType], env: Environment,
         model: ErrorModel | None,
     ) -> list[TileArray]:  # fmt: skip
-        """By halves (Hillis and Steele, 1986, where prefixes are kept), in the order of the axis,
-        with errors if there is a model."""
+        """By halves, in the order of the axis, with errors if there is a model."""
         return self._ended(*self._prepared(args, types, env, model))
 
     def _prepared(

@@ -25,7 +25,7 @@ from ir.scalar import scalar_function
 _BLOCK = 1 << 17  # elements that are folded at a time on a host, a megabyte in f64
 AHEAD = 64  # neighbours that are one before the next ones come
 _GROUPED = 1 << 12  # points of a row of which prefixes are found in groups
-_GROUP = 16  # points of one
+_GROUP = 64  # points of one
 LONG = 1 << 14  # points of a row of which not all are drawn in each run
 
 
@@ -152,13 +152,22 @@ class Merger:
         ]
 
     def _doubled(self, states: list[TileArray]) -> list[TileArray]:
+        """Of few points: pairs, pairs of pairs and so on, whose second half goes behind the end of
+        the first (Sklansky, 1960)."""
         count, step = states[0].array.shape[0], 1
+        places = np.arange(count)
         while step < count:
-            left = [first_part(state, slice(None, count - step)) for state in states]
-            right = [first_part(state, slice(step, None)) for state in states]
-            both = self.merged(left, right)
-            first = [first_part(state, slice(None, step)) for state in states]
-            states = self._behind(first, both)
+            late = places // step % 2 == 1
+            right = places[late]
+            turned = np.argsort(np.concatenate([places[~late], right]))
+            ends, early, late_ones, back = map(
+                self.xp.asarray, (right // step * step - 1, places[~late], right, turned)
+            )
+            before, after, kept = (
+                [first_part(state, part) for state in states] for part in (ends, late_ones, early)
+            )
+            both = self._behind(kept, self.merged(before, after))
+            states = [first_part(state, back) for state in both]
             step *= 2
         return states
 
@@ -240,8 +249,16 @@ class Merger:
 
 def prefix_passes(count: int) -> float:
     """How often so many points are merged where prefixes are kept."""
-    doubled = max(1.0, math.log2(max(1, count)))
-    return doubled if count < _GROUPED else 1.0 + math.log2(_GROUP)
+    if count >= _GROUPED:
+        return 1.0 + math.log2(_GROUP) / 2
+    return max(1.0, math.log2(max(1, count)) / 2)
+
+
+def prefix_depth(count: int) -> float:
+    """Merges behind each other that lead to the last of so many prefixes."""
+    if count >= _GROUPED:
+        return math.log2(_GROUP) + 1.0 + prefix_depth(-(-count // _GROUP))
+    return max(1.0, math.log2(max(1, count)))
 
 
 def _with(tile: TileArray, other: TileArray, places: Array) -> TileArray:
