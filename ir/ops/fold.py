@@ -12,6 +12,8 @@ from ir.dtypes import compute_dtype, is_float
 from ir.errors import ProgramError
 from ir.merges import CAST, NAMED, Merge, merge_of
 from ir.ops.base import (
+    Amount,
+    Array,
     Environment,
     Error,
     Scope,
@@ -21,7 +23,7 @@ from ir.ops.base import (
     volume,
 )
 from ir.ops.map import Map
-from ir.ops.merging import AHEAD, Merger, is_alike, prefix_depth, prefix_passes
+from ir.ops.merging import AHEAD, Merger, is_alike, prefix_passes
 from ir.ops.parts import first_part, whole, without_first
 from ir.perturbed import Noise
 from ir.propagation_sums import reduced, running_sum
@@ -114,22 +116,27 @@ class Fold:
         alike = is_alike(self.merge, _dtypes(types), _dtypes(like))
         exact = off if alike else self._folded(args, like, env, None)
         return [
-            TileArray(e.axes, e.array, self._more_often(o.error, kind, env))
+            TileArray(e.axes, e.array, self._more_often(o, kind, env))
             for e, o, kind in zip(exact, off, types, strict=True)
         ]
 
-    def _more_often(self, error: Error | None, kind: TileType, env: Environment) -> Error | None:
+    def _more_often(self, found: TileArray, kind: TileType, env: Environment) -> Error | None:
+        error = found.error
         if error is None or not is_float(compute_dtype(kind.dtype)):
             return error
-        more = self._more(len(env.coordinates[self.axis]))
+        more = self._more(found.axes, env)
         return Error(error.wide * more, error.spread * more * more)
 
-    def _more(self, terms: int) -> float:
-        """How much more often than a tree a kernel rounds that goes one by one, by runs where there
-        are many and no state on the way is asked for."""
-        if self.keep:
-            return terms / prefix_depth(terms)
-        return float(ROUNDED["f32"].in_a_row(terms)) / max(1.0, float(np.log2(terms)))
+    def _more(self, axes: Sequence[str], env: Environment) -> Amount:
+        """How much more often than a tree a kernel rounds that goes one by one: up to each point,
+        or in all, by runs where there are many."""
+        terms = len(env.coordinates[self.axis])
+        if not self.keep:
+            return _in_a_row(terms)
+        counts = env.xp.arange(1.0, terms + 1.0)[:: -1 if self.backward else 1]
+        more = counts / np.maximum(1.0, np.log2(counts))
+        found: Array = more.reshape([-1 if axis == self.axis else 1 for axis in axes])
+        return found
 
     def exact(self, args: Sequence[TileArray], env: Environment) -> Exact:
         """All states, for `drawn`."""
@@ -154,7 +161,7 @@ class Fold:
             return [noise.moved(exact.states[0], off, name)]
         bare = [TileArray(arg.axes, arg.array) for arg in args]
         axes, merger, states = self._prepared(bare, types, env, model, noise)
-        more = self._more(len(env.coordinates[self.axis])) ** 0.5
+        more = self._more(exact.states[0].axes, env) ** 0.5
         if not exact.ahead:
             found = self._ended(axes, merger, states)
             return [
@@ -163,7 +170,7 @@ class Fold:
         still = Merger(self.merge, _dtypes(_alike(exact.ahead)), env, None)
         low = self._ended(axes, still, merger.partly(states, exact.ahead))
         high = self._ended(axes, merger, exact.ahead)
-        less = self._more(AHEAD) ** 0.5
+        less = _in_a_row(AHEAD) ** 0.5
         return [
             _further(one, (two, less), (three, more))
             for one, two, three in zip(exact.states, low, high, strict=True)
@@ -230,6 +237,11 @@ class Fold:
         return len(self.applied()) * merges
 
 
+def _in_a_row(terms: int) -> float:
+    """How much more often than a tree of so many terms one rounds who adds them up one by one."""
+    return float(ROUNDED["f32"].in_a_row(terms)) / max(1.0, float(np.log2(terms)))
+
+
 def _alike(args: Sequence[TileArray]) -> list[TileType]:
     """Dtypes of the kind of exact values: all that their meaning depends on."""
     kinds = ({"f": "f64", "b": "bool"}.get(arg.array.dtype.kind, "i64") for arg in args)
@@ -240,7 +252,7 @@ def _dtypes(types: Sequence[TileType]) -> tuple[str, ...]:
     return tuple(compute_dtype(kind.dtype) for kind in types)
 
 
-def _further(exact: TileArray, *found: tuple[TileArray, float]) -> TileArray:
+def _further(exact: TileArray, *found: tuple[TileArray, Amount]) -> TileArray:
     """A result so many times as far from the exact one as what was found, of each of these."""
     if exact.array.dtype.kind != "f":
         return found[-1][0]

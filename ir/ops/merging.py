@@ -254,13 +254,6 @@ def prefix_passes(count: int) -> float:
     return max(1.0, math.log2(max(1, count)) / 2)
 
 
-def prefix_depth(count: int) -> float:
-    """Merges behind each other that lead to the last of so many prefixes."""
-    if count >= _GROUPED:
-        return math.log2(_GROUP) + 1.0 + prefix_depth(-(-count // _GROUP))
-    return max(1.0, math.log2(max(1, count)))
-
-
 def _with(tile: TileArray, other: TileArray, places: Array) -> TileArray:
     """A tile with the elements of another at some places of its first axis."""
     array = tile.array.copy()

@@ -188,3 +188,24 @@ def test_long_folds_are_bounded_closely() -> None:
         assert float(bounds.high - bounds.low) < apart
         assert not bounds.judge(np.asarray(right[name])).detail
         assert bounds.judge(np.asarray(right[name] + np.float32(apart))).detail
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_prefixes_are_bounded_by_what_is_before_them(backward: bool) -> None:
+    """Means up to each point: those of few points are made by few roundings."""
+    g = Graph("running")
+    (i,) = g.axes(n=1 << 15)
+    x = g.input("X", (i,), "f32")
+    states = (g.constant(1.0, "f32"), x, g.constant(0.0, "f32"))
+    g.output("M", scan(_moments, states, i, backward=backward)[1])
+    expected = Recipe(g.program(), 4).expected(0, HOST)
+    bounds, turn = expected.bounds["M"], slice(None, None, -1 if backward else 1)
+    width = np.asarray(bounds.high - bounds.low)[turn]
+    assert width[8:64].max() < 1e-4
+    ordered = expected.inputs["X"][turn]
+    counts = np.arange(1, len(ordered) + 1, dtype=np.float32)
+    mean, found = np.float32(0.0), []
+    for value, count in zip(ordered, counts, strict=True):
+        mean = mean + (value - mean) / count
+        found.append(mean)
+    assert not bounds.judge(np.asarray(found, np.float32)[turn]).detail
