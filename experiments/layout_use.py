@@ -150,6 +150,8 @@ def lower(program: Any, seeds: int, samples: int) -> Counter[str]:
                 done["lowered"] += 1
             except TilewrightError as error:
                 done[f"failed: {error}"] += 1
+            except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+                done[f"crashed: {error!r}"] += 1
     return done
 
 
@@ -204,8 +206,8 @@ def traced(
 
 def commands() -> Lines:
     """What the commands on layouts run: tables, pictures, explained blocks of every operator."""
+    from explorer.layouts import draw
     from ir import catalogue
-    from ir.layout import draw
     from ir.layout.layout import Layout
     from ir.layout.swizzle import parse
 
@@ -216,12 +218,11 @@ def commands() -> Lines:
             for setting in (*settings, *EXPLAINED.get(operator.name, ())):
                 program = operator.build(**setting)
                 tracing.start()
-                explain(program)
+                explained(program)
                 sys.settrace(None)
     tracing.start()
     for text in ("(4,8):(8,1)", "S(3,4,3) o 0 o (8,64):(64,1)", "3:2"):
         print(draw.table(parse(text))[:1], draw.memory_svg(parse(text), 16)[:1], file=sys.stderr)
-        print(parse(text)._repr_html_()[:1], file=sys.stderr)
     draw.thread_svg(Layout.parse("((4,8),(2,2)):((32,1),(16,8))"), (16, 8))
     sys.settrace(None)
     return tracing.ran
@@ -235,9 +236,10 @@ EXPLAINED: dict[str, tuple[dict[str, Any], ...]] = {
 }
 
 
-def explain(program: Any) -> None:
+def explained(program: Any) -> None:
     """The explained solutions of a program's block in every form that the command offers."""
-    from ir.blocks import ALTERNATIVES, Scheduling, from_program
+    from explorer.layouts.explain import ALTERNATIVES, explain
+    from ir.blocks import Scheduling, from_program
     from ir.errors import TilewrightError
     from ir.layout.synthesis.search import synthesise
 
@@ -245,7 +247,7 @@ def explain(program: Any) -> None:
         try:
             asked = from_program(program, Scheduling({}, threads, family, epilogue))
             for solution in synthesise(asked, ALTERNATIVES):
-                solution.explain()
+                explain(solution)
         except TilewrightError:
             continue
 

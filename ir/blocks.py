@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from ir.layout.errors import LayoutError
 from ir.layout.synthesis.problem import Pins, Tile, TileOp, TileProgram
-from ir.layout.synthesis.search import synthesise
 from ir.layout.widths import bits
 from ir.ops.base import TensorSpec
 from ir.ops.load import Load
@@ -27,8 +26,6 @@ DEFAULT_TILE = 64
 SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "eq": "=="}
 CALLS = {"max": "maximum", "min": "minimum"}
 PLAIN = ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "abs", "floor", "where")
-ALTERNATIVES = 4
-"""Solutions compared when one is explained."""
 FAMILIES = ("mma", "wgmma")
 EPILOGUES = ("direct", "staged")
 
@@ -57,27 +54,6 @@ def from_program(program: Program, scheduling: Scheduling) -> TileProgram:
     not divide, "unknown-axis" a tile size for no axis, "unknown-family" and "unknown-epilogue".
     """
     return _Translation(program, scheduling).run()
-
-
-def explain_operator(
-    operator: str,
-    arguments: Mapping[str, str],
-    tiles: Mapping[str, int],
-    threads: int = 128,
-    family: str = "wgmma",
-    epilogue: str = "direct",
-    number: int = 1,
-) -> str:
-    """The `number` best solutions of a named operator's block in words; for the command line.
-
-    UsageError for an unknown operator or argument, LayoutError for what cannot be laid out.
-    """
-    from ir.sources import build, find_source
-
-    program = build(find_source(operator), arguments, operator)
-    problem = from_program(program, Scheduling(tiles, threads, family, epilogue))
-    found = synthesise(problem, max(number, ALTERNATIVES))
-    return "\n\n".join(solution.explain() for solution in found[:number])
 
 
 class _Translation:

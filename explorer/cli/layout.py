@@ -31,8 +31,8 @@ def show_layout(
     ] = "",
 ) -> None:
     """Print a layout as a table of offsets."""
+    from explorer.layouts import draw
     from ir.errors import UsageError
-    from ir.layout import draw
     from ir.layout.layout import Layout
     from ir.layout.swizzle import parse
 
@@ -79,7 +79,7 @@ def explain_layouts(
     ] = 1,
 ) -> None:
     """Say how each tile of an operator's block is laid out, what decided it, what was refused."""
-    from ir.blocks import explain_operator
+    from explorer.layouts.explain import explain_operator
     from ir.errors import UsageError
 
     extents = {}

@@ -38,11 +38,10 @@ class Conflicts:
 
 def phase_lanes(width: int) -> int:
     """Lanes served together when each moves `width` bytes; LayoutError "access-width"."""
-    try:
-        return PHASE_LANES[width]
-    except KeyError:
+    if width not in PHASE_LANES:
         legal = ", ".join(map(str, PHASE_LANES))
-        raise LayoutError("access-width", f"{width} bytes a lane, legal are {legal}") from None
+        raise LayoutError("access-width", f"{width} bytes a lane, legal are {legal}")
+    return PHASE_LANES[width]
 
 
 def conflicts_by_rank(lanes: Sequence[int], width: int) -> Conflicts:

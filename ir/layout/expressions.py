@@ -326,10 +326,6 @@ def _split_atom(value: Expression, atom: Atom, by: int) -> tuple[Expression, Exp
     if isinstance(atom, Remainder) and atom.by % by == 0:
         first, rest = _split(atom.inner, by)
         return remainder(first, atom.by // by), rest
-    if isinstance(atom, Xor) and by & (by - 1) == 0:
-        pairs = zip(_split(atom.left, by), _split(atom.right, by), strict=True)
-        whole, rest = (exclusive(*pair) for pair in pairs)
-        return whole, rest
     return _atom(Quotient(value, by)), _atom(Remainder(value, by))
 
 

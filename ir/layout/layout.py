@@ -65,11 +65,6 @@ class Layout:
     def __str__(self) -> str:
         return f"{tree.text(self.shape)}:{tree.text(self.stride)}"
 
-    def _repr_html_(self) -> str:
-        from ir.layout.draw import html
-
-        return html(self)
-
     # -- facts
 
     @property

@@ -74,13 +74,8 @@ class Swizzle:
 
         Raises LayoutError (divisibility, swizzle-range) where no such swizzle exists.
         """
-        if min(old_bits, new_bits) < 1:
-            raise LayoutError("extent", f"elements of {min(old_bits, new_bits)} bits: at least 1")
-        for wide, narrow in ((old_bits, new_bits), (new_bits, old_bits)):
-            if wide >= narrow and (wide % narrow or (wide // narrow).bit_count() != 1):
-                raise LayoutError(
-                    "divisibility", f"{old_bits} and {new_bits} bits: no power of two apart"
-                )
+        if min(old_bits, new_bits) < 1 or {old_bits.bit_count(), new_bits.bit_count()} != {1}:
+            raise LayoutError("divisibility", f"{old_bits} and {new_bits} bits: no powers of two")
         base = self.base + old_bits.bit_length() - new_bits.bit_length()
         if self.plain:
             return Swizzle(0, max(0, base), self.shift)
@@ -104,11 +99,6 @@ class Composed:
 
     def __str__(self) -> str:
         return f"{self.swizzle} o {self.offset} o {self.layout}"
-
-    def _repr_html_(self) -> str:
-        from ir.layout.draw import html
-
-        return html(self)
 
     @property
     def size(self) -> int:

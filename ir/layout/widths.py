@@ -10,8 +10,7 @@ WIDTHS: dict[str, int] = {name: dtype.bits for name, dtype in DTYPES.items()}
 
 def bits(dtype: str) -> int:
     """Width of one element in bits; LayoutError "unknown-dtype" names the known ones."""
-    try:
-        return WIDTHS[dtype]
-    except KeyError:
+    if dtype not in WIDTHS:
         known = ", ".join(WIDTHS)
-        raise LayoutError("unknown-dtype", f"unknown dtype {dtype!r}: known are {known}") from None
+        raise LayoutError("unknown-dtype", f"unknown dtype {dtype!r}: known are {known}")
+    return WIDTHS[dtype]

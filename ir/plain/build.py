@@ -19,25 +19,35 @@ from ir.ops.top import Top
 from ir.plain.chains import chain_kernel
 from ir.plain.code import PlainKernel
 from ir.plain.folds import fold_choices, fold_kernels
+from ir.plain.overlapped import overlapped_kernel
 from ir.plain.pieces import WHOLE, Choices, Ways
 from ir.plain.scatters import scatter_choices, scatter_kernels
 from ir.plain.states import state_kernel
 from ir.plain.tops import top_choices, top_kernels
 from ir.plain.values import Values, refuse_behind
+from ir.plain.windows import windows_of
 from ir.program import Program
 from ir.rewrite.rounded import with_rounded_states
+
+
+def _of_states(values: Values, group: list[int], ways: Ways) -> PlainKernel:
+    """All steps of a loop one by one, or several at a time."""
+    if ways.overlap is None:
+        return state_kernel(values, group)
+    return overlapped_kernel(values, ways.overlap)
+
 
 Maker = Callable[[Values, list[int], Ways], tuple[PlainKernel, ...]]
 Chooser = Callable[[Program, list[int]], Choices]
 _MAKERS: dict[type[Op], Maker] = {
-    Before: lambda values, group, ways: (state_kernel(values, group),),
+    Before: lambda values, group, ways: (_of_states(values, group, ways),),
     Fold: fold_kernels,
     Top: top_kernels,
     Scatter: scatter_kernels,
     Read: lambda values, group, ways: (chain_kernel(values),),
 }
 _CHOICES: dict[type[Op], Chooser] = {
-    Before: lambda program, group: Choices(),
+    Before: lambda program, group: Choices(windows=windows_of(program)),
     Fold: fold_choices,
     Top: top_choices,
     Scatter: scatter_choices,

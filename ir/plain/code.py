@@ -218,7 +218,11 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class PlainKernel:
-    """See the module's text. `tensors` are the program's; `arrays` hold them and all others."""
+    """See the module's text. `tensors` are the program's; `arrays` hold them and all others.
+
+    With `rounds` all points are run so often, those of one round behind all of the round before,
+    whose number the variable has; what was written in one may be read in the next.
+    """
 
     name: str
     tensors: tuple[TensorSpec, ...]
@@ -226,3 +230,4 @@ class PlainKernel:
     points: tuple[tuple[Name, int], ...]
     body: tuple[Statement, ...]
     cooperative: bool = False
+    rounds: tuple[Name, int] | None = None

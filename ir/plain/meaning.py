@@ -52,7 +52,8 @@ _TYPES: dict[str, type] = {
 }
 
 
-_BEFORE, _COMBINED = -2, -3  # who wrote an element: a kernel before, or points that may meet
+# who wrote an element: a kernel before, points that may meet, or one of the rounds before
+_BEFORE, _COMBINED, _EARLIER = -2, -3, -4
 
 
 def meanings(
@@ -163,12 +164,23 @@ class _Run:
         self._merges: dict[int, tuple[Sequence[Name], Sequence[Scalar]]] = {}  # of folds, likewise
 
     def points(self) -> None:
+        """All points, in each of the rounds."""
+        if self.kernel.rounds is None:
+            self._round({})
+            return
+        name, count = self.kernel.rounds
+        for number in range(count):
+            for memory in self.arrays.values():
+                memory.owner[memory.owner >= 0] = _EARLIER
+            self._round({name.name: np.int64(number)})
+
+    def _round(self, names: Mapping[str, Any]) -> None:
         for point, places in self._shuffled(self.kernel.points):
             self.point = point
             for memory in self.arrays.values():
                 if memory.array.place != TENSOR:
                     memory.owner[:] = -1
-            self.names = dict(places)
+            self.names = {**names, **dict(places)}
             self.block(self.kernel.body)
 
     def _shuffled(
@@ -250,7 +262,7 @@ class _Run:
             raise ProgramError(f"{statement.array} is {memory.array.dtype}, not {value.dtype}")
         if memory.given:
             raise ProgramError(f"{statement.array} is an input")
-        if memory.owner[place] not in (-1, _BEFORE, self.point):
+        if memory.owner[place] not in (-1, _BEFORE, _EARLIER, self.point):
             raise ProgramError(f"{statement.array}: points meet in element {place}")
         value = _as(value, memory.array.dtype)
         same = memory.owner[place] == self.point and memory.values[place] == value
@@ -360,7 +372,7 @@ class _Run:
     def _element(self, scalar: Element) -> Any:
         memory = self.arrays[scalar.array]
         place = memory.place(int(self.value(scalar.index)))
-        if not memory.given and memory.owner[place] != self.point:
+        if not memory.given and memory.owner[place] not in (self.point, _EARLIER):
             raise ProgramError(f"{scalar.array}: element {place} is read and was not written")
         if not memory.given and self.shared is not None:
             self.shared.read(scalar.array, place)

@@ -15,9 +15,21 @@ from ir.plain.block import Block
 from ir.plain.code import Call, If, Loop, Name, PlainKernel, Scalar, Spread
 from ir.plain.scalars import index, plus, times
 from ir.plain.values import Values
+from ir.plain.windows import Windows
 from ir.program import Program
 
 Make = Callable[[Block, Scalar], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """So many `steps` of a loop at a time, over tiles of so many points that a step computes along
+    each axis, of which an iteration has so many `rows` and `columns` (`ir.plain.overlapped`)."""
+
+    steps: int
+    tile: tuple[int, ...]
+    rows: int = 1
+    columns: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +44,7 @@ class Ways:
     searches a row for its top, or combines what is sent in an array of its own before it does so
     in memory. `private`: workers of a group combine in arrays of their own, which are put together
     in an order of their own. `inner`: axes whose points have nothing to do with each other are
-    loops within, not points of the kernel.
+    loops within, not points of the kernel. `overlap`: steps of a loop are computed by tiles.
     """
 
     owners: int = 1
@@ -42,6 +54,7 @@ class Ways:
     ordered: bool = False
     shared: bool = False
     private: bool = False
+    overlap: Overlap | None = None
 
 
 WHOLE = Ways()
@@ -52,7 +65,8 @@ class Choices:
     """What there is to choose: coordinates that may be cut into pieces, whether elements may be
     combined in any order, whether an output may be shared out, whether there are axes to be loops
     within, whether what is sent may be put in order, whether a group may search a row or combine in
-    an array of its own, and whether each of its workers may."""
+    an array of its own, and whether each of its workers may; and the tiles that steps of a loop may
+    be computed by."""
 
     longest: int = 0
     owners: bool = False
@@ -61,6 +75,7 @@ class Choices:
     ordered: bool = False
     shared: bool = False
     private: bool = False
+    windows: Windows | None = None
 
 
 @dataclass(frozen=True, slots=True)

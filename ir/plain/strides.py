@@ -115,10 +115,14 @@ def extent_of(statement: Loop | Between | Spread | Accumulate) -> int:
     return statement.extent
 
 
-def moved_bytes(kernel: PlainKernel) -> float:
-    """What one point moves to and from tensors: whole lines where neighbours in time are apart."""
+def moved_bytes(kernel: PlainKernel, cache: int = 0) -> float:
+    """What one point moves to and from tensors, and arrays that a `cache` of so many bytes does not
+    hold: whole lines where neighbours in time are apart."""
     last = kernel.points[-1][0].name if kernel.points else ""
-    sizes = {a.name: dtype_of(a.dtype).bytes for a in kernel.arrays if a.place == TENSOR}
+    sizes = {
+        a.name: size for a in kernel.arrays
+        if (size := dtype_of(a.dtype).bytes) and (a.place == TENSOR or a.size * size > cache > 0)
+    }  # fmt: skip
     return _Moved(sizes).block(kernel.body, last, {})
 
 

@@ -136,7 +136,7 @@ class Values:
         if isinstance(op, Iota):
             return convert(at[op.axis], "i32")
         if isinstance(op, Load):
-            return self._load(block, node, op, at)
+            return self.loaded(block, node, op, at)
         if isinstance(op, Read):
             return self._read(block, node, op, at)
         if isinstance(op, Contract | Reduce):
@@ -150,7 +150,8 @@ class Values:
 
     # --- reads ------------------------------------------------------------------------------------
 
-    def _load(self, block: Block, node: Node, op: Load, at: Point) -> Scalar:
+    def loaded(self, block: Block, node: Node, op: Load, at: Point) -> Scalar:
+        """A tensor's element at a point."""
         spec = self.program.scope.tensors[op.tensor]
         places, within = self._places(block, node, op, spec.shape, at)
         dtype = compute_dtype(spec.dtype)

@@ -68,7 +68,7 @@ def test_recast_counts_other_elements(swizzle: Swizzle, old: int, new: int) -> N
 def test_documented_recasts() -> None:
     assert Swizzle(3, 4, 3).recast(8, 16) == Swizzle(3, 3, 3)
     assert Swizzle(3, 4, 3).recast(8, 32) == Swizzle(3, 2, 3)
-    with pytest.raises(LayoutError, match="no power of two apart"):
+    with pytest.raises(LayoutError, match="no powers of two"):
         Swizzle(3, 4, 3).recast(8, 24)
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from explorer.layouts.explain import explain
 from ir.layout.errors import LayoutError
 from ir.layout.synthesis import CopyPlan, ReducePlan, Solution, Tile, TileProgram, synthesise
 from ir.layout.synthesis.extents import extended, vector_points
@@ -67,7 +68,7 @@ def test_softmax_of_odd_rows_fits_registers(rows: int, columns: int, threads: in
     assert not solution.tile("x").replicated
     assert {copy.bits for copy in copies(solution)} == {128}
     assert "extension" in {reason.code for reason in solution.reasons}
-    assert f"{columns} points on axis n are spread as" in solution.explain()
+    assert f"{columns} points on axis n are spread as" in explain(solution)
 
 
 def findings(program: TileProgram, solution: Solution) -> list[str]:

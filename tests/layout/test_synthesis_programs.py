@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ir.blocks import Scheduling, explain_operator, from_program
+from explorer.layouts.explain import explain_operator
+from ir.blocks import Scheduling, from_program
 from ir.builder import Graph
 from ir.errors import UsageError
 from ir.layout.errors import LayoutError

@@ -14,6 +14,7 @@ from ir.inputs import random_inputs
 from ir.kernel import Kernel
 from ir.ops.base import Array
 from ir.program import Program
+from ir.registry import load_operator
 from ir.schedule import Schedule
 from ir.targets.cuda.build.program_text import MARK
 from tests.emulator.emulate import MODES, compiler, emulate
@@ -169,3 +170,14 @@ def test_a_running_sum_takes_the_memory_of_one_part() -> None:
         kernel = lowered(built("matmul", PLAIN), split=f"k:{parts}", merge=merge)
         plan = json.loads(kernel.text("launch"))
         assert plan["workspace_bytes"] == sums + 256
+
+
+def test_parts_whose_kernel_has_other_tiles_are_added_by_blocks_of_one() -> None:
+    """Parts of codes with scales of groups: their product goes along another axis than the whole."""
+    extents = {"m": 64, "n": 5760, "k": 2880}
+    program = load_operator("mxfp4_matmul").build(**extents)
+    space = BACKEND.space(program, HARDWARE).pin({"engine": "wgmma_rs", "wgmma_rs.split": "part:5"})
+    for row in space.sample(np.random.default_rng(0), 4):
+        schedule = space.schedule(row)
+        assert schedule["wgmma_rs.merge"] != "kernel"
+        BACKEND.lower(program, schedule, HARDWARE)

@@ -104,3 +104,12 @@ def test_neighbours_are_as_many_as_are_aligned(
     starts = [step * size for _, step in threads] + [alignment]
     widths = [1 << n for n in range(5) if (1 << n) * size <= 16 and n <= first]
     assert found == max(n for n in widths if all(start % (n * size) == 0 for start in starts))
+
+
+@pytest.mark.parametrize("lines", [16, 24, 36, 72])
+def test_pieces_that_threads_do_not_divide_go_round(lines: int) -> None:
+    """No thread has a piece that another has too; some may lie behind the last line."""
+    held = copied("bf16", 64, lines, 128, 16)
+    turns = -(-lines * 8 // 128)
+    assert int(np.prod([step.size for step in held.values])) == turns
+    assert all(step.axis != NOBODY for step in held.threads)

@@ -1,6 +1,7 @@
 """Shared tiles that the machine itself addresses: TMA boxes and wgmma descriptors over digits.
 
-Owns whether a placement is legal for them and what they then look like. Chooses no placement.
+Owns whether a placement is legal for them and what they then look like. Chooses no placement; those
+that it is asked about have no gaps, and no swizzle or one of the machine's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from math import prod
 from ir.layout.instructions.descriptor import MODES, SPAN, Descriptor
 from ir.layout.instructions.tma import DTYPES as TMA_DTYPES
 from ir.layout.instructions.tma import GRANULE, MAX_BOX, MAX_RANK, MAX_STRIDE
-from ir.layout.swizzle import Swizzle
 from ir.layout.synthesis.digits import Space
 from ir.layout.synthesis.gemm import Rejection, Tiling
 from ir.layout.synthesis.memory import Placement
@@ -48,41 +48,24 @@ def tma_boxes(
     refused = _unfit_tensor(space, source, strides)
     if refused is not None:
         return refused
-    if not _machines(place.swizzle):
-        return Rejection(
-            "tma-swizzle",
-            f"{shared.name}: {place.swizzle} on bytes, TMA knows S(0..3,4,3)",
-        )
     if place.order and strides[place.order[0]] != 1:
         return Rejection(
             "tma-inner-stride",
             f"{source.name}: innermost box stride is {strides[place.order[0]]} elements, needs 1",
         )
     cut = _cut(space, shared, strides, place)
-    if isinstance(cut, Rejection):
-        return cut
     return _unfit_inner(space, source, place, cut) or cut
 
 
-def _machines(swizzle: Swizzle) -> bool:
-    """Whether TMA and wgmma know a swizzle of bytes."""
-    return swizzle.plain or (swizzle.bits <= 3 and (swizzle.base, swizzle.shift) == (4, 3))
-
-
-def _cut(
-    space: Space, shared: Tile, strides: dict[int, int], place: Placement
-) -> Boxes | Rejection:
+def _cut(space: Space, shared: Tile, strides: dict[int, int], place: Placement) -> Boxes:
     """Digits in the order of shared memory, shared out among dimensions; `strides` are those of
     the global tile."""
     line = place.line * 8 // shared.bits if place.line else 0
     dims: list[list[int]] = []
     outer: list[int] = []
-    reached, extent, step = 1, 1, 0  # offset so far; points of the last dimension, its stride
-    for digit, offset in zip(place.order, place.offsets, strict=True):
+    extent, step = 1, 0  # points of the last dimension, and its stride
+    for digit in place.order:
         radix, stride = space.radix[digit], strides[digit]
-        if offset != reached:
-            return Rejection("tma-padding", f"{shared.name}: offset {offset}, due {reached}")
-        reached *= radix
         whole = extent * radix
         inside = len(dims) != 1 or not line or whole <= line
         if outer:
@@ -199,10 +182,6 @@ def canonical(
     space: Space, tile: Tile, place: Placement, operand: SharedOperand, majors: Sequence[str]
 ) -> Canonical | Rejection:
     """The canonical form that a placement is of, for one instruction's operand."""
-    if not _machines(place.swizzle):
-        return Rejection(
-            "wgmma-swizzle", f"{tile.name}: {place.swizzle} on bytes, needs S(0..3,4,3)"
-        )
     mode = MODES[place.swizzle.bits]
     for major in majors:
         found = (_k_major if major == "k" else _mn_major)(space, tile, place, operand, mode)

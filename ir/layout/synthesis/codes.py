@@ -56,9 +56,7 @@ CODES = {
     "tma-stride": "a stride that a tensor map does not take",
     "tma-inner-stride": "a box whose innermost elements are apart",
     "tma-box": "a box whose rows do not fit 16 bytes or the swizzle",
-    "tma-padding": "a shared layout with gaps",
-    "tma-swizzle": "a swizzle that TMA does not know, or too few of them",
-    "wgmma-swizzle": "a swizzle that wgmma does not know",
+    "tma-swizzle": "too few swizzles that TMA knows",
     "wgmma-form": "a shared layout that is no canonical form of wgmma",
     # totals
     "registers": "more registers of a thread than there are",

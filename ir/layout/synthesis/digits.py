@@ -131,25 +131,16 @@ class Space:
         """The spread that a pinned text gives; LayoutError "pinned-layout" where it is none."""
         layout = Layout.parse(tile.layout)
         if layout.rank != 2:
-            raise LayoutError(
-                "pinned-layout", f"{tile.name}: {tile.layout} has {layout.rank} modes, needs 2"
-            )
+            raise _unfit(tile, f"has {layout.rank} modes, needs 2")
         due = prod(radix for _, radix in self.threads)
         if layout.mode(0).size != due:
-            raise LayoutError(
-                "pinned-layout",
-                f"{tile.name}: {tile.layout} is over {layout.mode(0).size} threads, "
-                f"there are {due}",
-            )
+            raise _unfit(tile, f"is over {layout.mode(0).size} threads, there are {due}")
         radices_of_threads = [radix for _, radix in self.threads]
         threads = self._split(tile, layout.mode(0).flat(), radices_of_threads)
         values = self._split(tile, layout.mode(1).flat(), None)
         held = [digit for digit in (*threads, *values) if digit != NOBODY]
         if sorted(held) != sorted(self.index(tile)) or NOBODY in values:
-            raise LayoutError(
-                "pinned-layout",
-                f"{tile.name}: {tile.layout} does not hold each of {tile.size} elements once",
-            )
+            raise _unfit(tile, f"does not hold each of {tile.size} elements once")
         return Spread(threads, values)
 
     def _split(self, tile: Tile, modes: Modes, due: list[int] | None) -> tuple[int, ...]:
@@ -162,15 +153,16 @@ class Space:
                 radix = self.radix[digit] if digit >= 0 else _next_radix(due, len(found), extent)
                 known = digit >= 0 or stride == 0
                 if not known or extent % radix or not _fits(due, len(found), radix):
-                    raise LayoutError(
-                        "pinned-layout",
-                        f"{tile.name}: mode {extent}:{stride} of {tile.layout} does not divide "
-                        f"into the axes {tile.axes}",
-                    )
+                    raise _unfit(tile, f"has a mode {extent}:{stride} that cuts {tile.axes}")
                 found.append(digit)
                 extent //= radix
                 stride *= radix
         return tuple(found)
+
+
+def _unfit(tile: Tile, why: str) -> LayoutError:
+    """What is wrong with a pinned layout."""
+    return LayoutError("pinned-layout", f"{tile.name}: {tile.layout} {why}")
 
 
 def _next_radix(due: list[int] | None, position: int, extent: int) -> int:

@@ -25,10 +25,11 @@ def extended(program: TileProgram) -> TileProgram:
     """The problem with `bounds`: its axes as wide as lets a thread do the least, in accesses.
 
     Only axes of the tile that moves most bytes to or from global memory are widened. A problem of
-    which anything is pinned, that has bounds, or that has products, whose instructions divide their
-    extents themselves, is as it was.
+    which a layout is pinned, or a copy as TMA's, whose boxes are there as a whole, that has bounds,
+    or that has products, whose instructions divide their extents themselves, is as it was.
     """
-    fixed = program.bounds or program.pins.instructions or any(t.layout for t in program.tiles)
+    boxes = any(name.startswith("tma") for _, name in program.pins.instructions)
+    fixed = program.bounds or boxes or any(tile.layout for tile in program.tiles)
     tile = None if fixed else _largest(program)
     if tile is None or any(op.kind == "gemm" for op in program.ops):
         return program

@@ -159,14 +159,10 @@ class TileProgram:
 
 
 def _check_threads(program: TileProgram) -> None:
-    if program.threads < 32 or program.threads % 32:
-        raise LayoutError(
-            "thread-count", f"{program.name}: {program.threads} threads, needs a multiple of 32"
-        )
-    if program.threads > MAX_THREADS:
-        raise LayoutError(
-            "thread-count", f"{program.name}: {program.threads} threads, a block has {MAX_THREADS}"
-        )
+    threads = program.threads
+    if threads % 32 or not 32 <= threads <= MAX_THREADS:
+        due = f"a multiple of 32 up to {MAX_THREADS}"
+        raise LayoutError("thread-count", f"{program.name}: {threads} threads, needs {due}")
 
 
 def _check_extents(program: TileProgram) -> None:
@@ -344,18 +340,15 @@ def _reads(op: TileOp) -> Iterator[str]:
 
 def _check_pins(program: TileProgram) -> None:
     pins = program.pins
-    for position, _ in (*pins.instructions, *pins.warps, *pins.swapped):
-        if not 0 <= position < len(program.ops):
-            raise LayoutError(
-                "pin-position", f"{program.name}: pin on op {position} of {len(program.ops)}"
-            )
-    for position, _ in (*pins.warps, *pins.swapped):
-        if program.ops[position].kind != "gemm":
-            raise LayoutError(
-                "pin-position",
-                f"{program.name}: op {position} is a {program.ops[position].kind}, "
-                f"pinned as a gemm",
-            )
+    gemms = [position for position, op in enumerate(program.ops) if op.kind == "gemm"]
+    for own, known, what in (
+        (pins.instructions, range(len(program.ops)), f"{len(program.ops)} ops"),
+        ((*pins.warps, *pins.swapped), gemms, f"gemms {gemms}"),
+    ):
+        for position, _ in own:
+            if position not in known:
+                text = f"{program.name}: pin on op {position}, there are {what}"
+                raise LayoutError("pin-position", text)
     warps = program.threads // 32
     for position, (m, n) in pins.warps:
         if m < 1 or n < 1 or m * n != warps:

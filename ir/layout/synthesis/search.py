@@ -75,7 +75,6 @@ class _Search:
         self.floor = sum(map(cost.global_floor, _transfers(program)))
         self.rest = sum(cost.floor(self.space, program, op) for op in program.ops)
         _check_pins(program)
-        _check_shared(program)
 
     def run(self) -> tuple[Solution, ...]:
         for combination in self._combinations():
@@ -135,9 +134,8 @@ class _Search:
         options = choices(self.space, self.program, position, found)
         if not options:
             raise LayoutError("warp-division", self._undivided(position, found[0][0].name))
-        whole = self._within_registers(position, options)
         scored = sorted(
-            whole,
+            options,
             key=lambda choice: (self._score(choice) + self._crossing(choice), choice.row.name),
         )
         widened = [wide for choice in scored[:kept] for wide in self._widened(choice)]
@@ -153,18 +151,6 @@ class _Search:
             f"{self.program.name}: op {position}: {warps} warps {how} do not divide "
             f"{extents} into whole {name}"
         )
-
-    def _within_registers(self, position: int, options: list[Choice]) -> list[Choice]:
-        """All choices spread the accumulator over all threads alike."""
-        tile = self.program.tile(self.program.ops[position].outputs[0])
-        needed = tile.size * tile.bits // 32 // self.program.threads
-        if needed > self.program.registers:
-            raise LayoutError(
-                "registers",
-                f"{self.program.name}: {tile.name} takes {needed} registers of each of "
-                f"{self.program.threads} threads, there are {self.program.registers}",
-            )
-        return options
 
     def _score(self, choice: Choice) -> float:
         """Cycles that no solution with this choice goes below, for its products and their reads."""
@@ -396,14 +382,3 @@ def _check_pins(program: TileProgram) -> None:
     for _, name in program.pins.instructions:
         if name not in ROWS and not any(known.startswith(name + ".") for known in ROWS):
             find(name)
-
-
-def _check_shared(program: TileProgram) -> None:
-    tiles = [tile for tile in program.tiles if tile.scope == "shared"]
-    needed = sum(-(-tile.size * tile.bits // 8) * tile.stages for tile in tiles)
-    if needed > program.shared_bytes:
-        parts = ", ".join(f"{t.name} {t.size * t.bits // 8 * t.stages:,}" for t in tiles)
-        raise LayoutError(
-            "shared-memory",
-            f"{program.name}: {needed:,} B needed ({parts}), {program.shared_bytes:,} B there",
-        )

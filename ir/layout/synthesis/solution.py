@@ -270,9 +270,3 @@ class Solution:
     @property
     def conversions(self) -> tuple[ConvertPlan, ...]:
         return tuple(step for step in self.steps if isinstance(step, ConvertPlan))
-
-    def explain(self) -> str:
-        """For each tile which op decided it, what was refused and why, with the numbers."""
-        from ir.layout.synthesis.explain import explain
-
-        return explain(self)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ir.schedule import Schedule
     from ir.space import Space
 
-GENERATOR = "18"
+GENERATOR = "19"
 
 
 class CpuBackend:

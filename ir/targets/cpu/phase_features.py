@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from math import log2, prod
 
 import numpy as np
@@ -120,7 +119,7 @@ class _Cost:
 class PlainFeatures:
     """Of plain kernels, which `kernels` makes of the values of decisions with these `domains`, each
     with the number of its points that run beside each other, and whether all threads share a point:
-    callable as `Features` is."""
+    callable as `Features` is. `usual` are values that are worth being looked at."""
 
     def __init__(
         self,
@@ -128,9 +127,11 @@ class PlainFeatures:
         hardware: Hardware,
         domains: Mapping[str, tuple[Value, ...]],
         kernels: Callable[[Mapping[str, Value]], Sequence[tuple[PlainKernel, int, bool]]],
+        usual: Sequence[Mapping[str, Value]],
     ) -> None:
         self.program, self.hardware = program, hardware
-        self.domains, self.kernels = domains, kernels
+        self.domains, self.kernels, self.usual = domains, kernels, usual
+        self._costs: dict[tuple[Value, ...], _Cost] = {}
 
     @property
     def _lanes(self) -> int:
@@ -139,7 +140,7 @@ class PlainFeatures:
     @cached_property
     def ideal(self) -> float:
         """Cycles: one for each operation, of scalars; or those of moving every tensor once."""
-        busy = max(cost.busy for cost in self._costs)
+        busy = max(self._cost_of(values).busy for values in self.usual)
         moved = self.program.bytes / BYTES_PER_CYCLE["l3"]
         return max(self.program.flops / busy, moved / busy, 1.0)
 
@@ -172,11 +173,11 @@ class PlainFeatures:
             "machine.l2": log2(hardware["l2_bytes"]),
         }
 
-    @cached_property
-    def _costs(self) -> list[_Cost]:
-        """Of all that there is to choose, the last decision fastest."""
-        values = product(*self.domains.values())
-        return [self._cost(dict(zip(self.domains, one, strict=True))) for one in values]
+    def _cost_of(self, values: Mapping[str, Value]) -> _Cost:
+        key = tuple(values.get(name, domain[0]) for name, domain in self.domains.items())
+        if key not in self._costs:
+            self._costs[key] = self._cost(dict(zip(self.domains, key, strict=True)))
+        return self._costs[key]
 
     def _cost(self, values: Mapping[str, Value]) -> _Cost:
         busy, work, moved = 1, 0.0, 0.0
@@ -184,7 +185,9 @@ class PlainFeatures:
         meetings = len(kernels) - 1.0
         for kernel, beside, shares in kernels:
             points = prod(extent for _, extent in kernel.points)
-            own, most = min(points, self.hardware.threads), float(points)
+            rounds = kernel.rounds[1] if kernel.rounds else 1
+            own, most = min(points, self.hardware.threads), float(points * rounds)
+            meetings += rounds - 1.0
             if shares:
                 own = self.hardware.threads
                 meetings += most * meetings_of(kernel.body)
@@ -192,20 +195,28 @@ class PlainFeatures:
             steps = most * steps_of(kernel.body)
             steps = max(steps, self.program.flops if len(kernels) == 1 else steps)
             work += steps / own / min(beside, self._lanes * UNLIKE)
-            moved += most * moved_bytes(kernel) / BYTES_PER_CYCLE["l3"] / own
+            moved += (
+                most * moved_bytes(kernel, self.hardware["l2_bytes"]) / BYTES_PER_CYCLE["l3"] / own
+            )
         return _Cost(busy, work, moved, meetings)
 
     def cycles(self, values: Mapping[str, Value]) -> float:
         """The estimate of one way to cut."""
-        cost = self._cost(values)
+        cost = self._cost_of(values)
         return cost.work + cost.moved + cost.meetings * BARRIER
 
     def _estimates(self, columns: Columns) -> dict[str, float | Array]:
         which = np.zeros(columns.rows, dtype=np.int64)
         for name, domain in self.domains.items():
             which = which * len(domain) + columns.codes(name)
+        _, first, place = np.unique(which, return_index=True, return_inverse=True)
+        costs = [
+            self._cost_of({name: domain[columns.codes(name)[row]]
+                           for name, domain in self.domains.items()})
+            for row in map(int, first)
+        ]  # fmt: skip
         work, moved, busy, meetings = (
-            np.array([getattr(cost, name) for cost in self._costs], dtype=np.float64)[which]
+            np.array([getattr(cost, name) for cost in costs], dtype=np.float64)[place.reshape(-1)]
             for name in ("work", "moved", "busy", "meetings")
         )
         meeting = meetings * BARRIER

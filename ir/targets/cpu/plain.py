@@ -137,12 +137,21 @@ class PlainLowering(FoldLowering):
             self.bases[name] = at
 
     def run(self, chunk: str) -> None:
-        """Emit the body at every point; a thread's points are as `chunk` says."""
+        """Emit the body at every point, in every round; a thread's points are as `chunk` says."""
+        if self.kernel.rounds is None:
+            self._points(chunk, {}, True)
+            return
+        name, count = self.kernel.rounds
+        with self.b.loop(name.name, 0, count, 1) as rounds:
+            self._points(chunk, {name.name: rounds.variable}, False)
+            self.frame.barrier()
+
+    def _points(self, chunk: str, around: Variables, once: bool) -> None:
         counts = [self.steps(name, extent) for name, extent in self.kernel.points]
         points = prod(extent for _, extent in self.kernel.points)
         self.b.comment(f"{self.kernel.name}: {points} points")
-        with self.frame.iterations(prod(counts), chunk, True) as point:
-            variables: Variables = {}
+        with self.frame.iterations(prod(counts), chunk, once) as point:
+            variables: Variables = dict(around)
             for (name, extent), count in zip(
                 reversed(self.kernel.points), counts[::-1], strict=True
             ):
@@ -280,8 +289,9 @@ class PlainLowering(FoldLowering):
             if found is None:
                 self._each(s, here, low, high)
                 return
-            first = self.b.minimum(self.b.maximum(low, found.first), high)
-            end = self.b.maximum(self.b.minimum(high, found.end), first)
+            begin, last = found.span()
+            first = self.b.minimum(self.b.maximum(low, begin), high)
+            end = self.b.maximum(self.b.minimum(high, last), first)
             self._each(s, here, low, first)
             rest: Index = first
             several = (TURNS * self.lanes,) if found.loops else ()

@@ -28,6 +28,7 @@ from ir.plain.code import (
     Statement,
     Write,
 )
+from ir.plain.scalars import convert
 from ir.plain.strides import Walk
 from ir.plain.sums import is_sum
 from ir.targets.cpu.evaluate import cast, scalar_of
@@ -81,8 +82,8 @@ class _Vectors:
     def _fits(self, scalar: Scalar) -> bool:
         if scalar.dtype not in _COMPUTED:
             return False
-        if self._is_alike(scalar):
-            return scalar.dtype != "bool"
+        if self._is_alike(scalar) and scalar.dtype != "bool":
+            return True
         match scalar:
             case Element():
                 stored = self._array(scalar.array).dtype in _STORED
@@ -114,7 +115,7 @@ class _Vectors:
         """A vector of what each lane has."""
         if isinstance(scalar, Number):
             return self.b.constant(scalar.value, Type(scalar_of(scalar.dtype), self.lanes))
-        if self._is_alike(scalar):
+        if self._is_alike(scalar) and scalar.dtype != "bool":
             return self.b.splat(self.lowering.value(scalar, self.variables), self.lanes)
         match scalar:
             case Name():
@@ -165,6 +166,7 @@ class Lanes(_Vectors):
     ) -> None:
         super().__init__(lowering, spread.body, spread.variables[-1], variables, lanes)
         self.first, self.end = 0, self.extent
+        self.bounds: list[tuple[bool, Scalar, int]] = []  # of iterations, known where they run
 
     # --- what fits --------------------------------------------------------------------------------
 
@@ -181,7 +183,7 @@ class Lanes(_Vectors):
             inside = all(isinstance(one, Let | Assign | If | Loop) for one in s.body)
             return inside and all(map(self._statement_fits, s.body))
         if isinstance(s, If):
-            inside = all(isinstance(one, Let | Assign | If) for one in (*s.body, *s.other))
+            inside = all(isinstance(one, Let | Assign | If | Write) for one in (*s.body, *s.other))
             holds = all(map(self._condition_fits, _parts_of(s.condition)))
             return inside and holds and all(map(self._statement_fits, (*s.body, *s.other)))
         if not isinstance(s, Write) or self.walk.stride(s.index) != 1:
@@ -194,7 +196,9 @@ class Lanes(_Vectors):
             return True
         found = self._holding(condition)
         if found is None:
-            return False
+            bound = self._bound(condition)
+            self.bounds += [bound] if bound else []
+            return bound is not None
         self.first, self.end = max(self.first, found[0]), min(self.end, found[1])
         return True
 
@@ -213,6 +217,40 @@ class Lanes(_Vectors):
         if grows > 0:  # room + grows x >= 0
             return max(0, -(room // grows)), self.extent
         return 0, min(self.extent, room // -grows + 1)
+
+    def _bound(self, condition: Scalar) -> tuple[bool, Scalar, int] | None:
+        """Where a comparison of the variable with what is known outside begins (true) or ends to
+        hold: at that and a number more."""
+        if not isinstance(condition, Call) or condition.function not in ("lt", "le"):
+            return None
+        left, right = (side.arg if isinstance(side, Convert) else side for side in condition.args)
+        begins = self._is_outside(condition.args[0])
+        here, there = (right, condition.args[0]) if begins else (left, condition.args[1])
+        at = {self.variable.name: 0, **self._places({self.variable.name: 0})}
+        start = self._known(here, at)
+        if self.walk.stride(here) != 1 or start is None or not self._is_outside(there):
+            return None
+        more = (condition.function == "lt") == begins
+        return begins, there, int(more) - start
+
+    def _is_outside(self, scalar: Scalar) -> bool:
+        """Whether a whole number is known before the first iteration."""
+        if isinstance(scalar, Name):
+            return scalar.dtype in ("i32", "i64") and scalar.name in self.variables
+        if isinstance(scalar, Call):
+            return scalar.dtype in ("i32", "i64") and all(map(self._is_outside, scalar.args))
+        return isinstance(scalar, Number)
+
+    def span(self) -> tuple[Index, Index]:
+        """From where to before where vectors may be."""
+        first: Index = self.first
+        end: Index = self.end
+        for begins, scalar, more in self.bounds:
+            where = self.lowering.scalar(convert(scalar, "i64"), self.variables)
+            where = self.b.add(where, more)
+            first = self.b.maximum(first, where) if begins else first
+            end = end if begins else self.b.minimum(end, where)
+        return first, end
 
     def _places(self, at: Mapping[str, int]) -> dict[str, int]:
         """Numbers that variables have at an iteration, where they depend on nothing else."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
@@ -14,6 +14,7 @@ from ir.ops.fold import Fold
 from ir.plain.build import choices_of, plain_kernels
 from ir.plain.code import PlainKernel
 from ir.plain.long_indices import with_long_indices
+from ir.plain.overlap_space import OVERLAP, Offer, OverlapCuts
 from ir.plain.pieces import Ways, parts_in
 from ir.plain.shared_sums import with_shared_sums
 from ir.program import Program
@@ -31,6 +32,11 @@ from ir.targets.cpu.plan import round_up
 
 OWNERS, PIECES, INNER, CHUNK, BESIDE = "owners", "pieces", "inner", "chunk", "beside"
 TEAM = "team"
+_TILES = Offer(
+    (1024, 4096, 16384), (64, 256, 1024), {2: (16, 32, 64), 3: (8, 16, 32), 0: (4, 8)},
+    (1,), (1,), 0, (1, 2, 8),
+)  # fmt: skip
+_LEAST_ROOM = 128 << 10
 MOST_PARTS = 1 << 30
 """Bytes that the parts of pieces may take."""
 _MANY = 4  # points for each thread, from which folds keep all busy without pieces
@@ -61,7 +67,8 @@ class PlainPart:
 
     @cached_property
     def _features(self) -> PlainFeatures:
-        return PlainFeatures(self.program, self.hardware, self._domains, self._made)
+        usual = tuple(self._all())
+        return PlainFeatures(self.program, self.hardware, self._domains, self._made, usual)
 
     def _made(self, values: Mapping[str, Value]) -> list[tuple[PlainKernel, int, bool]]:
         return [(way.kernel, self._together(way), way.shares) for way in self._ways(values)]
@@ -79,7 +86,7 @@ class PlainPart:
 
     def _ways(self, values: Mapping[str, Value]) -> list[_Way]:
         """The kernels of a schedule."""
-        ways = ways_of(values)
+        ways = self._way_of(values)
         lanes = int(values.get(BESIDE) or 0) * vector_row(self.hardware.isa).lanes
         if _is_team(values):
             kernels = [_shared_kernel(kernel) for kernel in self._kernels(ways)]
@@ -114,14 +121,21 @@ class PlainPart:
         ]  # fmt: skip
         if beside:
             found[BESIDE] = (0, *dict.fromkeys(beside))
+        found |= self._overlaps.domains if self._overlaps else {}
         if threads > 1 and few and any(map(can_share, self._kernels(Ways()))):
             found[TEAM] = (1, threads)
         return found
 
+    @cached_property
+    def _overlaps(self) -> OverlapCuts | None:
+        """Several steps of a loop at a time, over tiles that stay in a thread's own cache."""
+        windows = choices_of(self.program).windows
+        offer = replace(_TILES, room=max(_LEAST_ROOM, self.hardware["l2_bytes"] // 2))
+        return OverlapCuts(windows, offer, str) if windows else None
+
     def _decisions(self) -> Iterator[Decision]:
         points, threads = self._points(Ways()), self.hardware.threads
-        ways = map(ways_of, _all(self._domains))
-        several = threads > 1 and max(map(self._points, ways)) > 1
+        several = threads > 1 and max(map(self._points, map(self._way_of, self._all()))) > 1
         kinds = ("block", "cyclic", "dynamic") if several else ("block",)
         why = f"how {points} points are dealt out to threads"
         yield Decision(CHUNK, kinds, "binding", "program", why, "block")
@@ -132,7 +146,7 @@ class PlainPart:
             BESIDE: "vectors of points that do every step together; 0: one point at a time",
             TEAM: "threads that share the loops of a point, and meet where one needs what another "
             "wrote; 1: each has points of its own",
-        }
+        } | (self._overlaps.whys() if self._overlaps else {})
         for name, domain in self._domains.items():
             group = {INNER: "order", BESIDE: "tile"}.get(name, "binding")
             first = domain[0]
@@ -140,7 +154,9 @@ class PlainPart:
             yield Decision(name, domain, group, "program", whys[name], first, unsaid=unsaid)
 
     def _constraints(self) -> tuple[Constraint, ...]:
-        return (*self._of_pieces(), *self._of_teams())
+        single = {name: self._domains[name][0] for name in (BESIDE, TEAM) if name in self._domains}
+        tiles = self._overlaps.constraints(single) if self._overlaps else ()
+        return (*self._of_pieces(), *self._of_teams(), *tiles)
 
     def _of_teams(self) -> tuple[Constraint, ...]:
         """Threads that share a point are at one of it."""
@@ -184,9 +200,28 @@ class PlainPart:
 
     def _seeds(self) -> tuple[dict[str, Value], ...]:
         """All that there is, the most promising first."""
-        ways = [one for one in _all(self._domains) if not (one.get(BESIDE) and _is_team(one))]
+        ways = [one for one in self._all() if not (one.get(BESIDE) and _is_team(one))]
         found = sorted(ways, key=self._features.cycles)
         return tuple({CHUNK: "block", **values} for values in found)
+
+    def _all(self) -> Iterator[dict[str, Value]]:
+        """All that there is to choose, but of tiles a few."""
+        tiles = self._overlaps
+        if tiles is None:
+            yield from _all(self._domains)
+            return
+        others = {name: d for name, d in self._domains.items() if name not in tiles.domains}
+        for said in tiles.all():
+            alone = said.get(OVERLAP, 1) != 1
+            yield from ({**one, **said} for one in _all(others, alone))
+
+    def _way_of(self, values: Mapping[str, Value]) -> Ways:
+        """How kernels are cut; tiles that nobody may have are none."""
+        found = ways_of(values, self._overlaps)
+        tiles, overlap = self._overlaps, found.overlap
+        if tiles is None or overlap is None or tiles.fits(overlap.tile, overlap.steps):
+            return found
+        return replace(found, overlap=None)
 
     def space(self) -> Space:
         decisions, rules = tuple(self._decisions()), self._constraints()
@@ -219,12 +254,13 @@ class PlainPart:
         return Planned(room, emit)
 
 
-def ways_of(values: Mapping[str, Value]) -> Ways:
+def ways_of(values: Mapping[str, Value], overlaps: OverlapCuts | None = None) -> Ways:
     """How the kernels of a schedule are cut."""
     return Ways(
         owners=int(values.get(OWNERS) or 1),
         pieces=int(values.get(PIECES) or 1),
         inner=bool(values.get(INNER, False)),
+        overlap=overlaps.overlap(values) if overlaps else None,
     )
 
 
@@ -232,8 +268,11 @@ def _is_team(values: Mapping[str, Value]) -> bool:
     return int(values.get(TEAM) or 1) > 1
 
 
-def _all(domains: Mapping[str, tuple[Value, ...]]) -> Iterator[dict[str, Value]]:
-    for values in product(*domains.values()):
+def _all(
+    domains: Mapping[str, tuple[Value, ...]], first: bool = False
+) -> Iterator[dict[str, Value]]:
+    """All values of decisions; of each the `first` alone."""
+    for values in product(*(domain[:1] if first else domain for domain in domains.values())):
         yield dict(zip(domains, values, strict=True))
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ir.schedule import Schedule
     from ir.space import Space
 
-GENERATOR = "42"
+GENERATOR = "43"
 
 
 class CudaBackend:

@@ -350,13 +350,21 @@ def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, .
 
 @lru_cache(maxsize=512)
 def _split_alike(program: Program, choice: str, kernel: AnyKernel) -> bool:
-    """Whether the same kind of kernel computes the parts of a sum, for another one to add them."""
+    """Whether the same kind of kernel computes the parts of a sum, of which it has the tiles, for
+    another one to add them."""
     engine = next(name for name, kind in KINDS.items() if type(kernel) is kind)
     try:
         parts = kernels_of(split_program(program, choice), kernel.hardware, engine)
     except UsageError:
         return False
-    return {type(one) for one in parts} <= {type(kernel), BlockKernel}
+    own = {one.name: one.domain[0] for one in kernel.decisions()}
+    tiles = {
+        decision.name
+        for one in parts if type(one) is type(kernel)
+        for decision in one.decisions() if decision.name.startswith("tile.")
+        if decision.name not in translated(own, choice, one.mark)
+    }  # fmt: skip
+    return not tiles and {type(one) for one in parts} <= {type(kernel), BlockKernel}
 
 
 def decisions_of(

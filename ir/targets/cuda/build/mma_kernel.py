@@ -96,7 +96,7 @@ class _Builder:
             axes = tuple((axis, plan.tiles[axis]) for axis in node.axes if plan.tiles[axis] > 1)
             yield Tile(name, position, "registers", node.dtype, axes)
             if plan.epilogue == "staged":
-                layout = f"{plan.warps[2]} parts in lines of {4 * plan.pitch} bytes"
+                layout = f"{plan.warps[2]} parts as {plan.crossing.memory}"
                 yield Tile(f"{name}_tile", position, SHARED, node.dtype, axes, layout)
 
     def _rings(self) -> Iterator[Ring]:

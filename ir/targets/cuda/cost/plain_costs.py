@@ -5,35 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ir.columns import Columns
-from ir.dtypes import dtype_of, is_float
-from ir.plain.accesses import arrays_in, every, nested, scalars_of
+from ir.dtypes import is_float
+from ir.plain.accesses import arrays_in, every, nested
 from ir.plain.code import (
     TENSOR,
     THREAD,
     Accumulate,
-    Assign,
     Between,
-    Call,
     Combine,
     If,
-    Let,
     Loop,
     PlainKernel,
-    Scalar,
     Spread,
     Statement,
     Write,
 )
 from ir.plain.pieces import Ways
 from ir.plain.scaled import scaled_of
-from ir.plain.strides import Walk, elements, extent_of, statements_of, steps_of
+from ir.plain.strides import extent_of, statements_of, steps_of
 from ir.schedule import Value
+from ir.targets.cuda.cost.line_costs import lines_of
+from ir.targets.cuda.cost.overlap_costs import OverlapCosts
 from ir.targets.cuda.cost.product_costs import ProductCosts
 from ir.targets.cuda.cost.touched import repeated, touched_bytes
 from ir.targets.cuda.plain.plain_held import waits_of
@@ -83,7 +80,6 @@ ADDED_CLOCKS, ADDED_PER_CLOCK = 8.0, 32.0  # the same of sums of floats, as meas
 THREADS_PER_PROCESSOR = 2048.0
 L2_PER_CLOCK = 16.0  # bytes into a processor, of what threads wait for
 _FEW = 0.05  # of what a processor does, that the threads of one warp do at least
-_LINE = 128  # bytes that a warp is given at a time
 REQUESTS_PER_CLOCK = 0.4  # that a processor makes of memory, each for a part of a line
 _NEAR = 0.35  # of the wait for memory, that for lines in L2
 
@@ -93,10 +89,15 @@ class PlainCosts:
 
     def __init__(self, kernel: PlainCudaKernel) -> None:
         self.kernel, self.program, self.hardware = kernel, kernel.program, kernel.hardware
+        windows = kernel.cuts.choices.windows
+        self.overlaps = OverlapCosts(self.program, windows, self.hardware) if windows else None
         self._products: dict[tuple[int, Tile], ProductCosts] = {}  # of steps, which stay
 
     def clocks(self, ways: Ways, values: Mapping[str, Value]) -> float:
         """The estimate of one schedule's time, cut in some way."""
+        if ways.overlap is not None and self.overlaps is not None:
+            threads = int(values[self.kernel.name(THREADS)])
+            return self.overlaps.clocks(ways.overlap, threads).clocks
         total = 0.0
         for step in self.kernel.steps(ways):
             said = self.kernel.settings(step, values)
@@ -144,6 +145,8 @@ class PlainCosts:
 
     def _cut(self, ways: Ways, columns: Columns, how: _How, count: int, tile: Tile | None) -> Table:
         """Of schedules that cut alike, and have as many points beside each other and one tile."""
+        if ways.overlap is not None and self.overlaps is not None:
+            return self.overlaps.table(ways.overlap, how.threads, how.run)
         whole, alone = self.kernel.whole, replace(how, team=np.ones_like(how.team))
         tables = [
             self._step(step.panel(count, tile is not None), ways, how,
@@ -269,82 +272,6 @@ class PlainCosts:
             most = max(most, each * step.points * often / arrays[name].size)
             total += step.points * often / rate
         return max(most, total)
-
-
-def lines_of(kernel: PlainKernel) -> tuple[float, float, float]:
-    """Lines of memory that the warps of a group ask for at a point, in loops that threads share:
-    one where its lanes read neighbours or all the same, one for each where they read apart. How
-    many they were if all that is read lay side by side. And the bytes of what is read, an element
-    once a loop."""
-    return _Lines(kernel).outside(kernel.body, 1.0)
-
-
-class _Clamped(Walk):
-    """As it is away from the ends at which an index is clamped."""
-
-    def _of_call(self, call: Call) -> int | None:
-        if call.function in ("min", "max") and call.dtype == "i64":
-            strides = [self.stride(arg) for arg in call.args]
-            if None not in strides and 0 in strides:
-                return next((stride for stride in strides if stride), 0)
-        return super()._of_call(call)
-
-
-class _Lines:
-    def __init__(self, kernel: PlainKernel) -> None:
-        tensors = (array for array in kernel.arrays if array.place == TENSOR)
-        self.sizes = {array.name: dtype_of(array.dtype).bytes for array in tensors}
-        self.lets = {s.name.name: s.value for s in every(kernel.body) if isinstance(s, Let)}
-        self.changing = frozenset(s.name.name for s in every(kernel.body) if isinstance(s, Assign))
-        self.lanes, self.beside = "", 1  # of the shared loop: its fastest variable
-
-    def stride(self, index: Scalar, variable: str) -> int | None:
-        return _Clamped(variable, self.lets, self.changing).stride(index)
-
-    def outside(self, statements: Iterable[Statement], often: float) -> tuple[float, float, float]:
-        """Of statements that run so often, shared loops among them."""
-        asked = least = brought = 0.0
-        for s in statements:
-            if isinstance(s, Spread):
-                around = tuple((name.name, extent) for name, extent in s.variables)
-                self.lanes, self.beside = around[-1] if around else ("", 1)
-                found = [self._inside(s.body, around, often)]
-            else:
-                times = _times(s)
-                found = [self.outside(block, often * times) for block in nested(s)]
-            for one in found:
-                asked, least, brought = asked + one[0], least + one[1], brought + one[2]
-        return asked, least, brought
-
-    def _inside(
-        self, statements: Iterable[Statement], around: tuple[tuple[str, int], ...], often: float
-    ) -> tuple[float, float, float]:
-        """Of statements of a shared loop over these variables, and loops inside of it."""
-        warps = often * prod(extent for _, extent in around) / 32.0
-        asked = least = brought = 0.0
-        for s in statements:
-            places = [(e.array, e.index) for e in elements(scalars_of(s)) if e.array in self.sizes]
-            if isinstance(s, Write) and s.array in self.sizes:
-                places.append((s.array, s.index))
-            for array, index in places:
-                size, stride = self.sizes[array], self.stride(index, self.lanes)
-                beside = min(32, self.beside)
-                apart = _LINE if stride is None else min(abs(stride) * size, _LINE)
-                asked += warps * max(1.0, beside * apart / _LINE) * 32.0 / beside
-                least += warps * (32.0 * size / _LINE if apart else 1.0)
-                own = [n for name, n in around if self.stride(index, name) != 0]
-                brought += often * prod(own) * size
-            for block in nested(s):
-                more = around
-                if isinstance(s, Loop | Between | Accumulate):
-                    more = (*around, (s.variable.name, extent_of(s)))
-                one = self._inside(block, more, often)
-                asked, least, brought = asked + one[0], least + one[1], brought + one[2]
-        return asked, least, brought
-
-
-def _times(s: Statement) -> float:
-    return float(extent_of(s)) if isinstance(s, Loop | Between | Accumulate) else 1.0
 
 
 def _combined(

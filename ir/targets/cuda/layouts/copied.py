@@ -18,6 +18,8 @@ ASYNCHRONOUS = 4  # bytes that cp.async copies at least
 def copied(dtype: str, line: int, lines: int, threads: int, piece: int) -> ThreadValues:
     """The first points of the pieces of so many bytes that `threads` threads copy, of `lines` lines
     of `line` neighbours. Along axis 0 neighbours lie side by side; a thread's values are its turns.
+
+    Where threads do not divide them, there may be pieces behind the last line, which are not there.
     """
     axes = (("line", line), ("lines", lines))
     name = f"cp.async.{piece}" if piece >= ASYNCHRONOUS else f"ld.{8 * piece}"
@@ -25,13 +27,15 @@ def copied(dtype: str, line: int, lines: int, threads: int, piece: int) -> Threa
         "copied",
         threads,
         (
-            Tile("source", dtype, axes, "global", (1, FAR)),
+            Tile("source", dtype, axes, "global", (1, FAR), piece),
             Tile("panel", dtype, axes, "shared"),
         ),
         (TileOp("copy", ("source",), ("panel",)),),
         Pins(((0, name),)),
         shared_bytes=ENOUGH,
     )
-    (copy,) = synthesise(problem, 1)[0].steps
+    solution = synthesise(problem, 1)[0]
+    (copy,) = solution.steps
     assert isinstance(copy, CopyPlan)
-    return thread_values(copy.source_addresses, (line, lines))
+    shape = tuple(extent for _, extent in solution.tile("source").axes)
+    return thread_values(copy.source_addresses, shape)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 from ir.errors import Refusal
 from ir.layout.algebra import along_axes, coalesce, composition, upcast
@@ -52,11 +53,20 @@ class ThreadValues:
         values = [part for step in self.values for part in _divided(step, axis, by)]
         return ThreadValues(tuple(threads), tuple(v for v in values if v.axis != NOBODY))
 
-    def text(self, shape: tuple[int, int]) -> str:
-        """The layout in a tile of two axes, as text."""
+    @property
+    def turned(self) -> ThreadValues:
+        """The same with the two axes of the tile exchanged."""
+        threads, values = (
+            tuple(Step((1, 0, NOBODY)[step.axis], step.size, step.stride) for step in steps)
+            for steps in (self.threads, self.values)
+        )
+        return ThreadValues(threads, values)
+
+    def text(self, shape: tuple[int, ...]) -> str:
+        """The layout in a tile of such axes, as text."""
         modes = []
         for steps in (self.threads, self.values):
-            strides = [step.stride * (shape[0] if step.axis == 1 else 1) for step in steps]
+            strides = [step.stride * prod(shape[: max(step.axis, 0)]) for step in steps]
             modes.append(Layout(tuple(step.size for step in steps), tuple(strides)))
         threads, values = modes
         return str(Layout((threads.shape, values.shape), (threads.stride, values.stride)))

@@ -17,19 +17,19 @@ from ir.targets.cuda.layouts.synthesised import ENOUGH, FAR
 def written(dtype: str, line: int, lines: int, threads: int, vector: int) -> ThreadValues:
     """The points of `lines` lines of `line` neighbours that `threads` threads write, `vector` at a
     time. Along axis 0 neighbours lie side by side."""
-    axes = (("line", line), ("lines", lines))
+    axes, size = (("line", line), ("lines", lines)), dtype_of(dtype).bytes
     problem = TileProgram(
         "written",
         threads,
         (
             Tile("values", dtype, axes, "register"),
-            Tile("output", dtype, axes, "global", (1, FAR)),
+            Tile("output", dtype, axes, "global", (1, FAR), vector * size),
         ),
         (
             TileOp("fill", (), ("values",), (("value", 0),)),
             TileOp("copy", ("values",), ("output",)),
         ),
-        Pins(((1, f"st.{vector * dtype_of(dtype).bits}"),)),
+        Pins(((1, f"st.{8 * vector * size}"),)),
         registers=ENOUGH,
     )
     layout = synthesise(problem, 1)[0].tile("values").layout

@@ -22,6 +22,8 @@ from ir.layout.expressions import (
 )
 from ir.layout.instructions.descriptor import CHUNK
 from ir.layout.printing import summand, text
+from ir.targets.cuda.layouts.copied import copied
+from ir.targets.cuda.layouts.lanes import place
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.plans.tensor_plan import GROUP, Plan
 from ir.targets.cuda.text import scalars
@@ -43,6 +45,9 @@ class BoxCopy:
         if not self.chunks or GROUP % self.chunks:
             raise Refusal("copy", f"{operand.spec.name}: lines of {self.box[0]} points")
         self.step = GROUP // self.chunks  # lines that all threads copy at once
+        lines = max(self.lines, self.step)
+        held = copied(operand.spec.dtype, self.box[0], lines, GROUP, CHUNK)
+        self.point, self.own_line = place(held, ZERO, variable("thread", GROUP))
         problem = self._unaligned()
         if problem:
             raise Refusal("copy", f"{operand.spec.name}: {problem}")
@@ -69,12 +74,11 @@ class BoxCopy:
         self.line, self.to, self.of = (
             w.name(f"{stem}_{part}") for part in ("line", "to", "of")
         )  # fmt: skip
-        thread = variable("thread", GROUP)
-        byte = scaled(remainder(thread, self.chunks), CHUNK)
-        w.line(f"const i32 {self.line} = {text(quotient(thread, self.chunks))};")
+        w.line(f"const i32 {self.line} = {text(self.own_line)};")
         line = variable(self.line, self.step)
+        byte = scaled(self.point, tile.size)
         w.line(f"const u32 {self.to} = {text(tile.memory.offset(line, byte))};")
-        of = text(scaled(remainder(thread, self.chunks), CHUNK // tile.size))
+        of = text(self.point)
         if self._alone is not None:
             of = f"({of}) + (i64){self.line} * {self.strides[self._alone]}"
         w.line(f"const i64 {self.of} = {of};")
@@ -144,7 +148,7 @@ class BoxCopy:
             exchanged, added = self.operand.memory.moved(constant(first), ZERO)
             own = f"({self.to} ^ {text(exchanged)})" if exchanged != ZERO else self.to
             return own + (f" + {summand(added)}" if added != ZERO else "")
-        byte = scaled(remainder(variable("thread", GROUP), self.chunks), CHUNK)
+        byte = scaled(self.point, self.operand.size)
         line = total(variable(self.line, self.step), constant(first))
         return f"({text(self.operand.memory.offset(line, byte))})"
 
@@ -157,12 +161,10 @@ class BoxCopy:
         ]
         count = str(CHUNK)
         if not self._inside(0):
-            size, chunks = self.operand.size, self.chunks
-            byte = scaled(remainder(variable("thread", GROUP), chunks), CHUNK // size)
-            place = f"({where[0]} + {summand(byte)})"
-            count = f"min(max(({self.dims[0]} - {place}) * {size}, 0), {CHUNK})"
+            at = f"({where[0]} + {summand(self.point)})"
+            count = f"min(max(({self.dims[0]} - {at}) * {self.operand.size}, 0), {CHUNK})"
             if self._before:  # whole chunks, as the tensor begins at one
-                conditions.append(f"{place} >= 0")
+                conditions.append(f"{at} >= 0")
         inside = " && ".join(conditions)
         return f"({inside} ? {count} : 0)" if inside else count
 

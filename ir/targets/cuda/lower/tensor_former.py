@@ -11,7 +11,8 @@ from functools import partial
 from math import prod
 
 from ir.kernel.tile_kernel import ADVANCE, BLOCK, EXPECT, FREE, Do, Loop, Role, Sync
-from ir.layout.expressions import ZERO, Expression, quotient, remainder, scaled, total, variable
+from ir.layout.addresses import coordinate
+from ir.layout.expressions import ZERO, Expression, scaled, total, variable
 from ir.ops.load import Load
 from ir.targets.cuda.build.formed import Former
 from ir.targets.cuda.build.tensor_kernel import L2
@@ -162,12 +163,9 @@ class _Tile:
 
     def _places(self, chunk: Expression) -> dict[str, Expression]:
         """Where a chunk begins in the tile, along each axis."""
-        at, found, inner = chunk, dict[str, Expression](), 1
-        for axis, points in reversed(self._counts.items()):
-            here = remainder(quotient(at, inner), points)
-            found[axis] = scaled(here, self.each) if axis == self.run else here
-            inner *= points
-        return found
+        axes, counts = zip(*reversed(self._counts.items()), strict=True)
+        found = dict(zip(axes, coordinate(chunk, counts), strict=True))
+        return found | {self.run: scaled(found[self.run], self.each)}
 
     def _inside(self, place: Mapping[str, Expression]) -> Iterator[str]:
         """What must hold for the chunk to lie in the tensor: what is formed outside is 0."""

@@ -37,7 +37,8 @@ class PlainLowering:
         self.step, self.program, self.name, self.w = step, program, name, Writer()
         self.threads, self.grouped, self.team = settings.threads, settings.grouped, settings.team
         self.grid = step.grid(self.threads, self.grouped, self.team)
-        self.early = settings.early and self.team == 1  # the driver takes one or the other
+        self.meets = self.team > 1 or step.rounds > 1  # whose blocks wait for each other
+        self.early = settings.early and not self.meets  # the driver takes one or the other
         group = None
         self.ring = step.ring_start(self.threads)
         self.ahead = step.ahead(self.threads, settings.run, settings.ahead) if self.grouped else 0
@@ -60,9 +61,10 @@ class PlainLowering:
         if self.team > 1:
             w.line(f"const i32 thread = tw_block_x() % {self.team} * {self.threads} + tw_thread();")
             w.line(f"const i32 point = tw_block_x() / {self.team};")
-            w.line("u32 met = 0;")
         else:
             w.line("const i32 thread = tw_thread();")
+        if self.meets:
+            w.line("u32 met = 0;")
         shared, room = self._arrays()
         await_kernel_before(w, self.early)
         if self.grouped:
@@ -82,13 +84,14 @@ class PlainLowering:
         if room:
             rooms.append(Room(f"{self.name}.room", room * (self.grid // self.team)))
             names.append(rooms[-1].argument)
-        if self.team > 1:
-            rooms.append(Room(f"{self.name}.{ARRIVALS}", 4 * self.step.points, clean=True))
+        if self.meets:
+            counters = self.step.points if self.team > 1 else 1
+            rooms.append(Room(f"{self.name}.{ARRIVALS}", 4 * counters, clean=True))
             names.append(rooms[-1].argument)
         text = f"{self._head(bool(room))} {{\n{w.text}}}\n"
         return Launch(
             self.name, text, self.grid, self.threads, shared, tuple(map(Parameter, names)),
-            rooms=tuple(rooms), early=self.early, cooperative=self.team > 1,
+            rooms=tuple(rooms), early=self.early, cooperative=self.meets,
         )  # fmt: skip
 
     def _head(self, room: bool) -> str:
@@ -98,7 +101,7 @@ class PlainLowering:
             parameters.append(f"{constness}{scalars.STORAGE[spec.dtype]}* __restrict__ {name}")
         parameters += ["u8* room"] if room else []
         bounds = f"__launch_bounds__({self.threads})"
-        if self.team > 1:
+        if self.meets:
             parameters.append(f"u32* {ARRIVALS}")
             bounds = f"__launch_bounds__({self.threads}, {self._each})"
         return f"TW_KERNEL {bounds} {self.name}({', '.join(parameters)})"
@@ -170,6 +173,9 @@ class PlainLowering:
 
     def _blocks(self) -> None:
         """A block for each point, or for several, one after the other; or several for each."""
+        if self.step.rounds > 1:
+            self._rounds()
+            return
         w, points = self.w, self.step.points
         if self.step.folds:
             own = "tw_thread()" if self.team > 1 else "thread"
@@ -188,6 +194,28 @@ class PlainLowering:
         self.text.begin_again()
         with w.block(f"for ({kind} point = tw_block_x(); point < {points}; point += {self.grid})"):
             self._point()
+
+    def _rounds(self) -> None:
+        """All points several times; blocks meet in between."""
+        w, grid = self.w, self.grid
+        assert self.step.plain.rounds is not None
+        name, count = self.step.plain.rounds
+        own = self.text.names[name.name]
+        self.text.begin_again()
+        with w.block(f"for (i64 {own} = 0; {own} < {count}; {own}++)"):
+            with w.block(f"if ({own})"):
+                w.line("tw_sync();")
+                with w.block("if (thread == 0)"):
+                    w.line(f"met += {grid};")
+                    w.line(f"tw_count({ARRIVALS});")
+                    w.line(f"tw_await({ARRIVALS}, met);")
+                w.line("tw_sync();")
+            points = self.step.points
+            kind = "i32" if points + grid <= MOST_I32 else "i64"
+            with w.block(f"for ({kind} point = tw_block_x(); point < {points}; point += {grid})"):
+                self._point()
+        last = f"tw_count({ARRIVALS}) == met + {grid - 1}"
+        w.line(f"if (thread == 0 && {last}) {ARRIVALS}[0] = 0;")
 
     def _threads(self) -> None:
         """A thread for each point, or for several."""

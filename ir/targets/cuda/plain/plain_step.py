@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -29,6 +29,7 @@ from ir.plain.code import (
     PlainKernel,
     Spread,
     Statement,
+    Write,
 )
 from ir.plain.panels import PanelAxis, panel_axis, panelled, with_blocks
 from ir.plain.products import Products, narrowed, products_of
@@ -55,6 +56,8 @@ _MOST_ALONE = 8 << 10  # bytes of a thread that has a point alone, of which a ca
 _TEAM_SHARE = 4  # loops of a step that are worth a team have so many iterations for each thread
 _PANELS = (8, 16, 32, 64, 128)  # points beside each other
 _APART = 8  # elements between rows of them, that ldmatrix meets no bank twice
+_REGISTERS, _LEAST_HELD = 65536, 28  # of a processor; of a thread beside results
+_RESERVED = 1024  # bytes of shared memory that a block has no say over
 RESIDENT = 1024  # threads of teams on a processor: blocks that wait for each other all run
 
 
@@ -313,10 +316,22 @@ class PlainStep:
         """Arrays of a thread."""
         return tuple(a for a in self.plain.arrays if a.place not in (GROUP, TENSOR))
 
+    @property
+    def rounds(self) -> int:
+        """How often all points are run, each time behind all of them."""
+        return self.plain.rounds[1] if self.plain.rounds else 1
+
+    def at_a_time(self, threads: int) -> int:
+        """Blocks that a processor surely has at a time, where those wait for each other."""
+        room, held = sum(map(array_bytes, self.shared)), registers_held(self.plain)
+        return blocks_at_a_time(self.hardware, room, threads, held)
+
     def grid(self, threads: int, grouped: bool, team: int = 1) -> int:
         """Blocks, which stride over the points if they are fewer."""
         if team > 1:
             return self.points * team
+        if self.rounds > 1:
+            return min(self.points, self.at_a_time(threads) * self._sms)
         if not grouped:
             return min(-(-self.points // threads), _WAVES * self._sms * (_RESIDENT // threads))
         each = _FEW_GROUPS if self.spilled else _GROUPS
@@ -325,6 +340,21 @@ class PlainStep:
     @property
     def _sms(self) -> int:
         return int(self.hardware["sms"])
+
+
+def blocks_at_a_time(hardware: Hardware, room: int, threads: int, held: int) -> int:
+    """Blocks of so many threads that a processor has at a time, with bytes of shared memory, where
+    a thread has so many registers at most."""
+    most = int(hardware["shared_bytes"]) // (room + _RESERVED)
+    return max(1, min(most, RESIDENT // threads, _REGISTERS // (threads * held)))
+
+
+@lru_cache(maxsize=512)
+def registers_held(kernel: PlainKernel) -> int:
+    """Registers of a thread, where an iteration computes several results before it writes."""
+    loops = (s for s in every(kernel.body) if isinstance(s, Spread))
+    most = max((sum(isinstance(s, Write) for s in loop.body) for loop in loops), default=0)
+    return _LEAST_HELD + 3 * most // 2
 
 
 def column_bytes(array: Array, threads: int) -> int:

@@ -9,22 +9,24 @@ from math import prod
 
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
-from ir.layout.layout import Layout
+from ir.ops.store import Store
 from ir.program import Program
 from ir.schedule import Value
 from ir.targets.cuda.build import late
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid.overlap import starts_early
+from ir.targets.cuda.layouts.crossing import PART, Crossing, crossing
 from ir.targets.cuda.layouts.frame import WARP, Frame, ThreadDigit
 from ir.targets.cuda.layouts.mma_operands import STEP, StageTile, depth_tiles, raw_tiles
 from ir.targets.cuda.layouts.mma_stored import stored, tile_bytes
 from ir.targets.cuda.layouts.mma_synthesised import COLUMNS as COLUMNS
 from ir.targets.cuda.layouts.mma_synthesised import ROWS as ROWS
-from ir.targets.cuda.layouts.placed import Placed, ThreadValues, framed
+from ir.targets.cuda.layouts.placed import Placed, Step, ThreadValues, framed
+from ir.targets.cuda.layouts.written import written
 from ir.targets.cuda.plans.sides import Side, side
 from ir.targets.cuda.prelude.families import MMA_KINDS
 
-PAD = 8  # floats between the rows of accumulators in shared memory
+SUM = 4  # bytes
 
 
 @dataclass(frozen=True)
@@ -161,24 +163,50 @@ class MmaPlan:
         before = self.stored[: self.stored.index(tile)]
         return sum(other.bytes * self.slots(other) for other in before)
 
-    @property
-    def pitch(self) -> int:
-        """Floats from one row of accumulators in shared memory to the next."""
-        return self.columns.size + PAD
+    def line_sides(self, op: Store) -> tuple[Side, Side]:
+        """The side along which an output's points are neighbours in memory, and the other."""
+        if op.axes[-1] in self.roles.rows:
+            return self.rows, self.columns
+        return self.columns, self.rows
+
+    def line_vector(self, op: Store) -> int:
+        """Neighbours that a thread writes at a time."""
+        (first, second), size = self.line_sides(op), dtype_of(self._dtype(op)).bytes
+        share = max(1, first.size * second.size // self.threads)
+        return min(16 // size, 8, share, first.size)
+
+    def lines(self, op: Store) -> ThreadValues:
+        """Which points of an output threads write, over its two sides."""
+        first, second = self.line_sides(op)
+        vector = self.line_vector(op)
+        return written(self._dtype(op), first.size, second.size, self.threads, vector)
+
+    def _dtype(self, op: Store) -> str:
+        return self.program.scope.tensors[op.tensor].dtype
+
+    @cached_property
+    def crossing(self) -> Crossing:
+        """How accumulators get to the lines of the first output; others find them there too."""
+        rows, columns, parts = self.warps
+        warps = Step(0, rows, self.warp_rows), Step(1, columns, self.warp_columns)
+        blocks = Step(1, self.column_blocks, COLUMNS), Step(0, self.row_blocks, ROWS)
+        part = Step(PART, parts, 1)
+        sums = ThreadValues((*self.sums.threads, *warps, part), (*self.sums.values, *blocks))
+        store = next(node.op for node in self.program.nodes if isinstance(node.op, Store))
+        lines = self.lines(store)
+        if self.line_sides(store) != (self.rows, self.columns):
+            lines = lines.turned
+        lines = ThreadValues(lines.threads, (*lines.values, part))
+        return crossing(sums, lines, (self.rows.size, self.columns.size, parts))
 
     @property
-    def sums_memory(self) -> Layout:
-        """(row, column) -> byte of a sum in shared memory."""
-        return Layout((self.rows.size, self.columns.size), (4 * self.pitch, 4))
-
-    @property
-    def part_bytes(self) -> int:
-        """One product's accumulators in shared memory, of one warp along the sum."""
-        return self.rows.size * self.pitch * 4
+    def sums_bytes(self) -> int:
+        """One product's accumulators in shared memory, of all warps."""
+        return self.rows.size * self.columns.size * self.warps[2] * SUM
 
     @property
     def shared(self) -> int:
-        staged = self.part_bytes * self.warps[2] * len(self.roles.outer)
+        staged = self.sums_bytes * len(self.roles.outer)
         operands = [stored(tile) for tile in self.operands]
         tiles = int(tile_bytes(operands, self.stages, self.staged))
         return max(tiles, staged if self.epilogue == "staged" else 0)

@@ -8,9 +8,10 @@ from functools import lru_cache
 from math import prod
 
 from ir.errors import Refusal
+from ir.layout.addresses import coordinate
 from ir.layout.algebra import along_axes
 from ir.layout.errors import LayoutError
-from ir.layout.expressions import quotient, remainder, variable
+from ir.layout.expressions import variable
 from ir.layout.layout import Layout
 from ir.targets.cuda.layouts.frame import Digit, ThreadDigit
 
@@ -67,12 +68,10 @@ def _digits(one: Side, size: int, stride: int) -> tuple[Digit, ...]:
 
 @lru_cache(maxsize=4096)
 def _coordinates(one: Side, point: str) -> tuple[tuple[str, str], ...]:
-    at = variable(point, one.size)
-    return tuple(
-        (axis, f"({remainder(quotient(at, inner), tile)})")
-        for axis, tile, inner in one.spans()
-        if tile > 1
-    )
+    parts = one.axes[::-1]
+    places = coordinate(variable(point, one.size), tuple(tile for _, tile in parts))
+    own = zip(parts, places, strict=False)  # a side may have no axes
+    return tuple((axis, f"({place})") for (axis, tile), place in own if tile > 1)
 
 
 def side(axes: Sequence[str], tiles: Mapping[str, int]) -> Side:

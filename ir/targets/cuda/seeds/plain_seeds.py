@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -11,6 +11,7 @@ from ir.schedule import Value
 from ir.target import Hardware
 
 MOST = 6  # ways to cut among the seeds
+_THREADS = (256, 512, 128)  # of a tile's block
 KINDS = 4  # kinds of ways that have one of them
 Cut = tuple[tuple[str, Value], ...]
 
@@ -39,3 +40,20 @@ def _fastest(program: Program, hardware: Hardware) -> tuple[Cut, ...]:
         kinds.setdefault(tuple(one for one in cut.items() if isinstance(one[1], bool)), number)
     chosen = dict.fromkeys((*list(kinds.values())[:KINDS], *range(len(ranked))))
     return tuple(tuple(ranked[number].items()) for number in list(chosen)[:MOST])
+
+
+def tiled_seeds(
+    cuts: Sequence[Mapping[str, Value]], plain: Sequence[Mapping[str, Value]],
+    single: Mapping[str, Value], overlap: str, threads: str,
+) -> list[dict[str, Value]]:  # fmt: skip
+    """Of the ways that look fastest, in their order: `plain` step by step, `single` by tiles of
+    several steps, with threads of each number."""
+    found: list[dict[str, Value]] = []
+    for number, cut in enumerate(cuts):
+        if cut in cuts[:number]:
+            continue
+        if cut[overlap] == 1:
+            found += [{**seed, **cut} for seed in plain]
+        else:
+            found += [{**single, **cut, threads: count} for count in _THREADS]
+    return found

@@ -20,7 +20,7 @@ from ir.targets.cuda.grid.raster import patches_fit
 from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.layouts.mma_operands import STEP, depth_tiles
 from ir.targets.cuda.layouts.mma_stored import Stored, StoredTable, tile_bytes
-from ir.targets.cuda.plans.mma_plan import COLUMNS, PAD, ROWS, depth_domain
+from ir.targets.cuda.plans.mma_plan import COLUMNS, ROWS, SUM, depth_domain
 
 WARPS = 16
 LINE_WORDS = 4  # registers of what a thread reads of a line at a time
@@ -227,8 +227,8 @@ class MmaRules:
     def _bytes(self, columns: Columns) -> Any:
         operands = [self._stored(columns, position) for position in self._tables]
         tiles = tile_bytes(operands, self._value(columns, "stages"), self._is_staged(columns))
-        pitch = self._columns(columns) + PAD
-        sums = self._rows(columns) * pitch * 4 * self._value(columns, "warps.depth")
+        points = self._rows(columns) * self._columns(columns)
+        sums = points * SUM * self._value(columns, "warps.depth")
         kept = columns.is_(self.name("epilogue"), "staged")
         return np.maximum(tiles, np.where(kept, sums * len(self.roles.outer), 0))
 

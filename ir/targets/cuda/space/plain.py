@@ -20,6 +20,7 @@ from ir.plain.accesses import every
 from ir.plain.build import plain_kernels
 from ir.plain.code import PlainKernel, Spread
 from ir.plain.jammed import can_jam
+from ir.plain.overlap_space import OVERLAP
 from ir.plain.parted_sums import with_parted_sums
 from ir.plain.pieces import WHOLE, Choices, Ways
 from ir.program import Program
@@ -32,12 +33,13 @@ from ir.targets.cuda.layouts.woven import COLUMNS, ROWS
 from ir.targets.cuda.plain.plain_products import Tile
 from ir.targets.cuda.plain.plain_step import RESIDENT, PlainStep, Settings
 from ir.targets.cuda.plain.plain_stream import WIDEST
-from ir.targets.cuda.seeds.plain_seeds import fastest_cuts
+from ir.targets.cuda.seeds.plain_seeds import fastest_cuts, tiled_seeds
 from ir.targets.cuda.space.plain_cuts import PlainCuts, room_of
 from ir.targets.cuda.space.plain_rules import (
     all_run,
     asking,
     not_both,
+    single,
     staging,
     teams_beside,
     turns,
@@ -175,8 +177,13 @@ class PlainCudaKernel:
 
     def constraints(self) -> list[Constraint]:
         found = self.cuts.constraints(self._room)
+        if self.cuts.overlaps is not None:
+            found += self.cuts.overlaps.constraints(self._single_steps)
         others = (TEAM, BESIDE, SHARE)
-        found += [self._single(one) for one in others if {ALONE, one} <= self._stems]
+        found += [
+            single(self.name(ALONE), self.name(one), one)
+            for one in others if {ALONE, one} <= self._stems
+        ]  # fmt: skip
         found += [self._of_blocks()] if self.whole.has_products else []
         found += (
             [asking(self.name(FETCH), self.name(ALONE))]
@@ -199,6 +206,15 @@ class PlainCudaKernel:
             found.append(all_run(team, threads, panels, self.points, most))
         return found
 
+    @property
+    def _single_steps(self) -> dict[str, Value]:
+        """What is said of loops step by step where there is nothing to say of them."""
+        about = {ALONE, BESIDE, SHARE, MMA, FETCH, STEPS, STAGED, TEAM}
+        names = set(map(self.name, about))
+        own = {one.name: one.initial for one in self.decisions() if one.name in names}
+        one = {self.name(RUN): 1} if self.groups else {}
+        return one | {name: value for name, value in own.items() if value is not None}
+
     @cached_property
     def _teams(self) -> tuple[int, ...]:
         """Of how many blocks a point, or several beside each other, may be."""
@@ -210,19 +226,6 @@ class PlainCudaKernel:
         own |= {BESIDE} if len(self.whole.panels) > 1 else set()
         own |= {SHARE} if self.whole.has_sums else set()
         return own | ({TEAM} if len(self._teams) > 1 else set())
-
-    def _single(self, stem: str) -> Constraint:
-        """A point is one thread's, or several blocks', or beside others of one block."""
-        alone, other = self.name(ALONE), self.name(stem)
-
-        def check(columns: Columns) -> Any:
-            return ~columns.is_(alone, True) | (columns[other] == 1)
-
-        def explain(values: Mapping[str, Value]) -> str:
-            return f"{alone}={values[alone]} with {other}={values[other]}"
-
-        needs = f"a point that a thread has alone has no {stem}"
-        return Constraint(f"{alone} or {other}", needs, check, explain, reads=(alone, other))
 
     def _of_blocks(self) -> Constraint:
         """Tensor cores take products of a block's threads."""
@@ -284,6 +287,11 @@ class PlainCudaKernel:
         if len(list(self.cuts.all())) == 1:
             return plain
         few = fastest_cuts(self.program, self.hardware, self.name)
+        if self.cuts.overlaps is not None:
+            one = {**plain[0], **self._single_steps}
+            whole = next(self.cuts.all())
+            names = self.name(OVERLAP), self.name(THREADS)
+            return tiled_seeds([*few, whole], plain, one, *names)
         seeds = [{**plain[0], **cut} for cut in few]
         return seeds + [{**seed, **cut} for seed in plain[1:] for cut in few[:2]]
 

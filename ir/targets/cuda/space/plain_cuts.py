@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -16,6 +17,7 @@ from ir.dtypes import dtype_of
 from ir.ops.base import TensorSpec
 from ir.plain.build import choices_of, plain_kernels
 from ir.plain.code import PlainKernel
+from ir.plain.overlap_space import Offer, OverlapCuts
 from ir.plain.pieces import WHOLE, Choices, Ways, parts_in
 from ir.program import Program
 from ir.schedule import Value
@@ -32,6 +34,11 @@ _LEAST = 16  # coordinates of a piece of what is sent
 _LEAST_FOLDED = 64  # coordinates of a piece of a fold
 _FEW = 8  # points for each processor, below which folds leave it without work
 _FEW_THREADS = 1024  # the same where each is a thread's
+_TILES = Offer(
+    (256, 512, 1024, 2048, 4096), (32, 64, 128, 256),
+    {2: (16, 32, 64, 128), 3: (8, 16, 32), 0: (4, 8)},
+    (1, 4, 8), (1, 2, 4), 0, (1, 2, 4),
+)  # fmt: skip
 MOST_PARTS = 8 << 30
 """Bytes that the parts of pieces may take; a share of the card's memory where it has less."""
 
@@ -47,12 +54,17 @@ class PlainCuts:
         self.choices = choices_of(program) if choices is None else choices
         self.most = min(MOST_PARTS, int(hardware["memory_bytes"]) // 8)
         self.sms = int(hardware["sms"])
+        windows = self.choices.windows
+        offer = replace(_TILES, room=int(hardware["shared_bytes"]))
+        self.overlaps = OverlapCuts(windows, offer, self.name) if windows else None
         self.domains = dict(self._domains())
 
     def name(self, stem: str) -> str:
         return f"{stem}{self.mark}"
 
     def _domains(self) -> Iterator[tuple[str, tuple[Value, ...]]]:
+        if self.overlaps is not None:
+            yield from self.overlaps.domains.items()
         if not self.choices.longest:
             return
         if self.choices.atomic:
@@ -94,7 +106,7 @@ class PlainCuts:
             SHARED: "a block searches a row, or combines in memory of its own before",
             OWNERS: "points among which the output is shared out: each goes through all",
             PIECES: "parts of the longest axis, each by itself, merged in order",
-        }
+        } | (self.overlaps.whys() if self.overlaps else {})
         owner = next(iter(self.program.axes), "")
         return [
             Decision(self.name(name), domain, "binding", owner, whys[name], domain[0],
@@ -103,7 +115,10 @@ class PlainCuts:
         ]  # fmt: skip
 
     def all(self) -> Iterator[dict[str, Value]]:
-        """Every way to cut, by the names of decisions."""
+        """Every way to cut, by the names of decisions; of tiles a few."""
+        if self.overlaps is not None:
+            yield from self.overlaps.all()
+            return
         names = [self.name(name) for name in self.domains]
         for values in product(*self.domains.values()):
             cut = dict(zip(names, values, strict=True))
@@ -132,6 +147,7 @@ class PlainCuts:
             ordered=bool(values.get(self.name(ORDERED), False)),
             shared=bool(values.get(self.name(SHARED), False)),
             private=bool(values.get(self.name(PRIVATE), False)),
+            overlap=self.overlaps.overlap(values) if self.overlaps else None,
         )
 
     def constraints(self, room: Callable[[int], int]) -> list[Constraint]:

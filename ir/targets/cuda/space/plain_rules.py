@@ -100,3 +100,16 @@ def _told(*names: str) -> Any:
         return " with ".join(f"{name}={values[name]}" for name in names)
 
     return explain
+
+
+def single(alone: str, other: str, stem: str) -> Constraint:
+    """A point is one thread's, or several blocks', or beside others of one block."""
+
+    def check(columns: Columns) -> Any:
+        return ~columns.is_(alone, True) | (columns[other] == 1)
+
+    def explain(values: Mapping[str, Value]) -> str:
+        return f"{alone}={values[alone]} with {other}={values[other]}"
+
+    needs = f"a point that a thread has alone has no {stem}"
+    return Constraint(f"{alone} or {other}", needs, check, explain, reads=(alone, other))

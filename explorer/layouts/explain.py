@@ -1,10 +1,12 @@
-"""A solution in words: for each tile what decided it, what was refused and why, with the
-numbers."""
+"""A solution of the layout synthesis in words: for each tile what decided it, what was refused and
+why, with the numbers. Reads solutions; decides nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from ir.blocks import Scheduling, from_program
+from ir.layout.synthesis.search import synthesise
 from ir.layout.synthesis.solution import (
     ConvertPlan,
     CopyPlan,
@@ -15,10 +17,34 @@ from ir.layout.synthesis.solution import (
     Step,
     TilePlan,
 )
+from ir.sources import build, find_source
+
+ALTERNATIVES = 4
+"""Solutions compared when one is explained."""
+
+
+def explain_operator(
+    operator: str,
+    arguments: Mapping[str, str],
+    tiles: Mapping[str, int],
+    threads: int = 128,
+    family: str = "wgmma",
+    epilogue: str = "direct",
+    number: int = 1,
+) -> str:
+    """The `number` best solutions of a named operator's block in words; for the command line.
+
+    UsageError for an unknown operator or argument, LayoutError for what cannot be laid out.
+    """
+    program = build(find_source(operator), arguments, operator)
+    problem = from_program(program, Scheduling(tiles, threads, family, epilogue))
+    found = synthesise(problem, max(number, ALTERNATIVES))
+    return "\n\n".join(explain(solution) for solution in found[:number])
 
 
 def explain(solution: Solution) -> str:
-    """Several lines; deterministic."""
+    """For each tile which op decided it, what was refused and why; then the steps. Several lines,
+    the same for the same solution."""
     return "\n".join(_lines(solution))
 
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ir.layout import draw
+from explorer.layouts import draw
 from ir.layout.errors import LayoutError
 from ir.layout.layout import Layout
 from ir.layout.swizzle import parse
@@ -79,12 +79,6 @@ def test_64_by_64_stays_readable() -> None:
     width = int(re.findall(r"width='(\d+)' height='20'", svg)[0])
     assert width >= 6 * len("4095")
     assert len(cells(svg)) == 4096
-
-
-def test_notebooks_get_pictures_of_small_layouts() -> None:
-    assert Layout.parse("(4,8):(8,1)")._repr_html_().startswith("<svg")
-    assert parse("S(1,0,1) o 0 o 4:1")._repr_html_().startswith("<svg")
-    assert Layout((128, 128))._repr_html_() == "<code>(128,128):(1,128)</code>"
 
 
 @pytest.mark.parametrize(

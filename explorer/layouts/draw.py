@@ -104,13 +104,6 @@ def thread_svg(layout: Layout, tile: tuple[int, int]) -> str:
     return _svg(grid, about, LANES, "lane")
 
 
-def html(layout: AnyLayout) -> str:
-    """What a notebook shows: the picture of a small layout, else its text."""
-    if layout.size > 4096:
-        return f"<code>{escape(str(layout))}</code>"
-    return memory_svg(layout)
-
-
 # -- SVG
 
 

@@ -1,0 +1,1 @@
+"""Layouts as people see them: pictures, and solutions of the synthesis in words."""
