@@ -20,14 +20,31 @@ from ir import Graph, argmax, cast, cumulative, exp, fold, maximum, scan, sin, w
 from ir.dtypes import from_float, numpy_dtype
 from ir.inputs import drawn_inputs
 from ir.kernel import Kernel
+from ir.merges import merge_of
+from ir.ops.base import TensorSpec
 from ir.oracle import evaluate
 from ir.plain.build import plain_kernel
+from ir.plain.code import (
+    Accumulate,
+    Array,
+    Assign,
+    Call,
+    Element,
+    If,
+    Let,
+    Name,
+    Number,
+    PlainKernel,
+    Write,
+)
+from ir.plain.meaning import meaning
 from ir.program import Program
 from ir.target import Hardware, get_backend
 from ir.targets.cpu.plain_fold_lanes import FEWEST, lane_arrays
 from ir.targets.cpu.standalone import C_FLAGS, standalone
 from tests.judging import bounds_of
 from tests.targets.test_c_printer import needs_compiler
+from tests.targets.test_cpu_plain import lowered
 from tests.targets.test_meaning_of_numbers import run_cpu
 
 BACKEND = get_backend("cpu")
@@ -244,6 +261,25 @@ def test_between_ends_merges_are_of_vectors() -> None:
     g.output("Y", fold(_exponentials, states, i)[1])
     kernel = _kernels(g.program(), BACKEND.hardware(1))[0]
     assert re.search(r"fmul [a-z ]*<8 x float>|fmul [a-z ]*<4 x float>", kernel.text("llvm"))
+
+
+def test_edges_that_each_point_has_its_own_of(code_cache: Path) -> None:
+    """What is read from some coordinate on, which depends on the point."""
+    p, n, v, state = Name("p"), Name("n"), Name("v", "f32"), Name("s", "f32")
+    begins = Call("mul", (p, Number(200, "i64")), "i64")
+    where_read = If(Call("le", (begins, n), "bool"), (Assign(v, Element("X", n, "f32")),))
+    merge = merge_of("add(mul(a0, 0.0), b0)")  # the last one
+    body = (Let(v, Number(0.0, "f32")), where_read)
+    for backward in (False, True):
+        folded = Accumulate(n, 700, backward, body, (v,), (state,), merge)
+        tensors = (TensorSpec("X", (700,), "f32"), TensorSpec("Y", (4,), "f32", "output"))
+        arrays = tuple(Array(spec.name, "f32", spec.shape[0]) for spec in tensors)
+        kernel = PlainKernel("edges", tensors, arrays, ((p, 4),), (folded, Write("Y", p, state)))
+        x = np.arange(1, 701, dtype=np.float32)
+        wanted = meaning(kernel, {"X": x})
+        (found,) = run_cpu(lowered(kernel), [{"X": x}], code_cache)
+        assert lane_arrays(kernel)
+        np.testing.assert_array_equal(found["Y"], wanted["Y"])
 
 
 def test_what_is_short_far_apart_or_simple_is_folded_one_by_one() -> None:

@@ -67,7 +67,9 @@ class AnyLanes(Lanes):
     def _value(self, scalar: Scalar) -> Value:
         if self._is_even(scalar) and not isinstance(scalar, Number):
             return self._counted(scalar)
-        if self._is_alike(scalar) or not isinstance(scalar, Call | Convert):
+        if self._is_alike(scalar) and not isinstance(scalar, Number):
+            return self.b.splat(self.lowering.value(scalar, self.variables), self.lanes)
+        if not isinstance(scalar, Call | Convert):
             return super()._value(scalar)
         if isinstance(scalar, Convert):
             found = cast(self.b, self._value(scalar.arg), scalar.to, _unsigned(scalar.arg.dtype))
@@ -121,6 +123,10 @@ class Stretch(AnyLanes):
         self.walk = type(self.walk)(
             self.walk.variable, self.walk.defined, self.walk.changing | frozenset(states)
         )
+
+    def _bound(self, condition: Scalar) -> tuple[bool, Scalar, int] | None:
+        """Where conditions hold has to be known beforehand."""
+        return None
 
     @property
     def everywhere(self) -> bool:
