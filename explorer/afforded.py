@@ -148,12 +148,16 @@ def afforded(
 
 def elements_of(program: Program, lengths: Mapping[str, int]) -> int:
     """How many numbers the ops of a program make, of so many points along some axes, those that
-    are gathered or merged among them; the oracle passes over each some fifty times, over what
-    windows read again some six."""
+    are gathered or merged among them, the states of a fold at once; the oracle passes over each
+    some fifty times, over what windows read again some six."""
+    from ir.oracle_parts import states_of
+
     extents, total = {**program.axes, **lengths}, 0.0
     sizes = {spec.name: prod(spec.shape) for spec in program.tensors}
-    for node in program.nodes:
+    for position, node in enumerate(program.nodes):
         if isinstance(node.op, Fold):
+            if states_of(program, position)[0] < position:
+                continue
             axes = {axis for arg in node.args for axis in program.nodes[arg].axes}
             total += prod(extents[a] for a in axes) * node.op.passes(extents[node.op.axis])
             continue

@@ -23,12 +23,13 @@ from ir.errors import ProgramError
 from ir.floors import floors
 from ir.loops import Carried, handed_on, loops_by_node, read_outside
 from ir.ops.base import Array, Environment, Error, Op, TileArray
-from ir.ops.fold import Fold
-from ir.ops.map import Cast, Map
+from ir.ops.fold import Exact, Fold
+from ir.ops.load import Load
+from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.parts import joined, part_of, without_first
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.ops.store import Store
-from ir.oracle_parts import Operands, formed, fused, slices_of
+from ir.oracle_parts import Operands, formed, fused, slices_of, states_of
 from ir.perturbed import Noise
 from ir.program import Program
 from ir.propagation import both, mapped, settled
@@ -75,10 +76,12 @@ class Evaluation:
         self.parent: Evaluation | None = None
         self.axis = ""
         self.noise: Noise | None = None  # roundings are drawn, see `sampled`
+        self.still: Evaluation | None = None  # without them, for what none of them moves
         self.placed: dict[int, tuple[Array, Array]] = {}  # coordinates as arrays of `xp`
         self.left_out: frozenset[int] = frozenset()  # what zeros stand for, see `tried`
         self.running: frozenset[int] = frozenset()
         self.busy: set[int] = set()
+        self.folded: dict[int, Exact] = {}  # exact states that all runs have
 
     def narrowed(self, axis: str, part: slice, running: frozenset[int] = frozenset()) -> Evaluation:
         """The same at a part of `axis`; nodes in `running` have values of their own there."""
@@ -113,21 +116,47 @@ class Evaluation:
                 self.known[position] = self._compute(position)
         return self.known[position]
 
+    def stays(self, position: int) -> bool:
+        """Whether a value is elementwise made of inputs, and exact."""
+        elementwise = isinstance(self.program.nodes[position].op, (Load, Map, Cast, Constant, Iota))
+        args = self.program.nodes[position].args
+        if not elementwise or not all(map(self.stays, args)) or fused(self.program, position):
+            return False
+        return self.value(position).error is None
+
     def alone(self, position: int) -> TileArray:
         """The value of a node of zeros in the place of all others, inside a loop or not."""
         self.left_out = frozenset(range(len(self.program.nodes))) - {position}
         return self._compute(position)
 
     def _compute(self, position: int) -> TileArray:
-        """The value of a node that neither streams nor steps, its axes in the order of its type."""
-        operands = Operands(self, position)
+        """The value of a node that neither streams nor steps, its axes in the order of its type.
+        All states of a fold are computed at once."""
+        operands, together = Operands(self, position), self._together(position)
         parts = operands.parts()
         if len(parts) > 1:
-            axis, tiles = parts[0].axis, []
+            axis, tiles = parts[0].axis, list[list[TileArray]]()
             while parts:  # of which none stays longer than it is needed
-                tiles.append(parts.pop(0).value(position))
-            return joined(tiles, axis, self.program.nodes[position].axes, self.xp)
-        found, axes = self._found(position, operands.turns()), self.program.nodes[position].axes
+                part = parts.pop(0)
+                tiles.append([part.value(state) for state in together])
+            axes = self.program.nodes[position].axes
+            found = [joined(each, axis, axes, self.xp) for each in zip(*tiles, strict=True)]
+        elif isinstance(self.program.nodes[position].op, Fold):
+            found = self._folded(together)
+        else:
+            found = [self._found(position, operands.turns())]
+        for state, tile in zip(together, found, strict=True):
+            self.known[state] = self._in_order(state, tile)
+        return self.known[position]
+
+    def _together(self, position: int) -> list[int]:
+        """The states of a fold that have the same roundoffs; of what is no fold, the node alone."""
+        states = states_of(self.program, position)
+        model = self._model_at(position)
+        return [state for state in states if self._model_at(state) == model]
+
+    def _in_order(self, position: int, found: TileArray) -> TileArray:
+        axes = self.program.nodes[position].axes
         if found.axes == axes or set(found.axes) != set(axes):
             return found
         return TileArray(axes, found.aligned(axes), found.error_over(axes))
@@ -180,11 +209,46 @@ class Evaluation:
             )
         else:
             meant = self._meant(node.op, node.args, self._model_at(position))
-        if self.model is not None and position in unfelt(self.program):
-            return TileArray(meant.axes, meant.array)
+        meant = self._felt(position, meant)
         if self._rounds_for_outputs(position):
             return TileArray(meant.axes, meant.array, self.value(node.args[0]).error)
         return meant
+
+    def _felt(self, position: int, meant: TileArray) -> TileArray:
+        """A value without its error where that cancels."""
+        if self.model is not None and position in unfelt(self.program):
+            return TileArray(meant.axes, meant.array)
+        return meant
+
+    def _folded(self, states: Sequence[int]) -> list[TileArray]:
+        """Some states of a fold."""
+        node = self.program.nodes[states[0]]
+        shape = tuple(len(self.coordinates[axis]) for axis in node.axes)
+        if 0 in shape:
+            kinds = (exact_dtype(self.program.nodes[state].dtype) for state in states)
+            return [TileArray(node.axes, self.xp.zeros(shape, kind)) for kind in kinds]
+        found = self._all_states(states[0])
+        parts = (self.program.nodes[state].op for state in states)
+        numbers = [op.part for op in parts if isinstance(op, Fold)]
+        return [self._felt(*pair) for pair in zip(states, (found[n] for n in numbers), strict=True)]
+
+    def _all_states(self, position: int) -> list[TileArray]:
+        """Those of a fold, with what each may be off, or moved by drawn roundings."""
+        node = self.program.nodes[position]
+        assert isinstance(node.op, Fold)
+        types = [self.program.nodes[arg].type for arg in node.args]
+        environment, model = self._environment(), self._model_at(position)
+        if self.noise is None or model is None:
+            args = [self.value(arg) for arg in node.args]
+            return node.op.states(args, types, environment, model)
+        around = self if self.still is None else self.still
+        alike = [arg for arg in node.args if around is not self and around.stays(arg)]
+        args = [(around if arg in alike else self).value(arg) for arg in node.args]
+        kept = around.folded if len(alike) == len(node.args) else {}
+        if position not in kept:
+            kept[position] = node.op.exact(args, environment)
+        name = f"{node.op.name} of {node.args}"
+        return node.op.drawn(args, types, kept[position], environment, model, self.noise, name)
 
     def _rounds_for_outputs(self, position: int) -> bool:
         """Whether a node rounds for outputs alone, whose own rounding is known exactly."""
@@ -215,8 +279,6 @@ class Evaluation:
         if model is None:
             return exact
         name = f"{op.name} of {positions}"
-        if self.noise is not None and isinstance(op, Fold):
-            return op.drawn(args, types, exact, environment, model, self.noise, name)
         exact, unsaid = settled(op.function, args, exact) if isinstance(op, Map) else (exact, None)
         error = op.error(args, types, exact, environment, model)
         if unsaid is not None:

@@ -154,28 +154,35 @@ def sampled(
     worst = {name: xp.zeros(array.shape) for name, array in exact.items()}
     dims = {store.tensor: store.axes.index(axis) for _, store in program.stores() if axis}
     scales = (1.0, REACHES) if _chooses(program) else (1.0,)
-    for run in range(RUNS // copies):
-        found, scale = _empty(program, coordinates, xp, {}), scales[run % len(scales)]
-
-        def keep(
-            position: int, tensor: str, index: tuple[slice, ...], tile: TileArray,
-            found: dict[str, Array] = found,
-        ) -> None:  # fmt: skip
-            found[tensor][index] = tile.array
-
-        for part in _apart(program, coordinates, room):
-            whole = Evaluation(part, inputs, coordinates, 0, model, xp, room=room)
-            whole.noise = Noise(run, xp, scale)
-            _fill(whole, _pieces(part, coordinates, room), {}, keep)
-        for name, array in found.items():
-            runs = [array]
-            if axis:
-                before = (slice(None),) * dims[name]
-                runs = [array[*before, number::copies] for number in range(copies)]
-            for one in runs:
-                apart = REACHES / scale * distance(one, exact[name])
-                worst[name] = np.maximum(worst[name], apart)
+    for part in _apart(program, coordinates, room):
+        still = Evaluation(part, inputs, coordinates, 0, model, xp, room=room)
+        for run in range(RUNS // copies):
+            scale = scales[run % len(scales)]
+            for name, array in _run(still, Noise(run, xp, scale, RUNS // copies)).items():
+                runs = [array]
+                if axis:
+                    before = (slice(None),) * dims[name]
+                    runs = [array[*before, number::copies] for number in range(copies)]
+                for one in runs:
+                    apart = REACHES / scale * distance(one, exact[name])
+                    worst[name] = np.maximum(worst[name], apart)
     return worst
+
+
+def _run(still: Evaluation, noise: Noise) -> dict[str, Array]:
+    """Outputs with drawn roundings; what they do not move is found in `still`, where all is one
+    piece."""
+    program, coordinates, room = still.program, still.coordinates, still.room
+    found = _empty(program, coordinates, still.xp, {})
+
+    def keep(position: int, tensor: str, index: tuple[slice, ...], tile: TileArray) -> None:
+        found[tensor][index] = tile.array
+
+    plan = _pieces(program, coordinates, room)
+    whole = Evaluation(program, still.arrays, coordinates, 0, still.model, still.xp, room=room)
+    whole.noise, whole.still = noise, None if plan else still
+    _fill(whole, plan, {}, keep)
+    return found
 
 
 def _chooses(program: Program) -> bool:

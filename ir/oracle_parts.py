@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ir.loops import Carried, entangled
@@ -25,6 +26,21 @@ if TYPE_CHECKING:
     from ir.evaluation import Evaluation
 
 _COMBINING = (Contract, Reduce, Fold, Top)
+
+
+@lru_cache(maxsize=256)
+def _folds(program: Program) -> dict[int, tuple[int, ...]]:
+    """The states of each fold, by each of them."""
+    found: dict[tuple[Fold, tuple[int, ...]], list[int]] = {}
+    for position, node in enumerate(program.nodes):
+        if isinstance(node.op, Fold):
+            found.setdefault((replace(node.op, part=0), node.args), []).append(position)
+    return {position: tuple(states) for states in found.values() for position in states}
+
+
+def states_of(program: Program, position: int) -> tuple[int, ...]:
+    """A node that is a state of a fold and the others of the same fold; else the node alone."""
+    return _folds(program).get(position, (position,))
 
 
 def fused(program: Program, position: int) -> bool:
@@ -52,7 +68,8 @@ def formed(program: Program, loop: Carried, reads: Sequence[int]) -> tuple[int, 
 
 
 def read_by_one(program: Program, position: int) -> bool:
-    """Whether a value is an operand of one node that combines, point by point, and of none else."""
+    """Whether a value is an operand of one node that combines (of all states of a fold), point by
+    point, and of none else."""
     found, seen, pending = set[int](), {position}, [position]
     while pending:
         for user in program.users(pending.pop()):
@@ -60,7 +77,7 @@ def read_by_one(program: Program, position: int) -> bool:
                 pending += [user] if user not in seen else []
                 seen.add(user)
             else:
-                found.add(user)
+                found.add(states_of(program, user)[0])
     return len(found) == 1 and isinstance(program.nodes[found.pop()].op, _COMBINING)
 
 
@@ -104,6 +121,7 @@ class Operands:
 
     def __init__(self, around: Evaluation, position: int) -> None:
         self.around, self.position = around, position
+        self.results = states_of(around.program, position)
         self.made: list[int] = []  # of operands that nothing else needs whole
         self.behind: set[int] = set()  # what these are made of
         node = around.program.nodes[position]
@@ -136,7 +154,7 @@ class Operands:
             return False
         users = around.program.users(position)
         sums = isinstance(around.program.nodes[position].op, (Contract, Reduce))
-        return sums and all(user == self.position or user in self.made for user in users)
+        return sums and all(user in self.results or user in self.made for user in users)
 
     def _size(self, position: int) -> int:
         coordinates = self.around.coordinates

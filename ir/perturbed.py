@@ -19,9 +19,11 @@ from zlib import crc32
 import numpy as np
 
 from ir.ops.base import Array, Error, TileArray
-from ir.roundoff import FLUSHED
+from ir.reduced import all_within
+from ir.roundoff import FLUSHED, FORMATS
 
 RUNS, COPIES = 8, 4  # in all, and of them in one evaluation, where it has room for them
+_FINITE = FORMATS["f64"].largest
 _FLUSHED = max(FLUSHED.values())
 _WIDTH = 12.0**0.5  # of a range in which all numbers are as likely, over the root of their variance
 REACHES = 8.0  # times the largest distance of so many runs: what is close in all of them by chance
@@ -29,34 +31,50 @@ REACHES = 8.0  # times the largest distance of so many runs: what is close in al
 
 @dataclass(frozen=True)
 class Noise:
-    """Draws of one run, on the arrays of `xp`, of roundings that are `scale` times their size."""
+    """Draws of one run of `runs`, on the arrays of `xp`, of roundings that are `scale` times their
+    size; of which one in so many `times` is drawn, as large as all of them together."""
 
     seed: int
     xp: Any = np
     scale: float = 1.0
+    runs: int = RUNS
+    times: int = 1
     shares: dict[str, float] = field(default_factory=dict)
 
     @cached_property
     def draws(self) -> Any:
-        return self.xp.random.default_rng(self.seed)
+        return self.xp.random.default_rng(self.seed if self.times == 1 else (self.seed, self.times))
 
     def moved(self, tile: TileArray, error: Error | None, name: str) -> TileArray:
         """A result moved by part of its own error; of what elements may share, half is the same for
         all results of that `name`. One of which nothing is known is no number from there on."""
-        array, by = tile.array, 0.0
+        array = tile.array
+        by: Any = 0.0
         if error is None or array.dtype.kind != "f":
             return TileArray(tile.axes, array)
         if not isinstance(error.wide, float) or error.wide:
-            share = self._together(name) + self.draws.random(array.shape, dtype=np.float32)
-            by = error.wide * (share - 0.5)
+            by = error.wide * self._between(array.shape, self._together(name))
         if not isinstance(error.spread, float) or error.spread:
-            drawn = self.draws.random(array.shape, dtype=np.float32) - np.float32(0.5)
-            by = by + _WIDTH * np.sqrt(error.spread) * drawn
-        by = self.xp.where(self.xp.isfinite(by), self.scale * by, np.nan)
+            by = by + _WIDTH * np.sqrt(error.spread) * self._between(array.shape)
+        if self.scale != 1.0 or not all_within(by, _FINITE):
+            by = self.xp.where(self.xp.isfinite(by), self.scale * by, np.nan)
         if self.seed % 2:  # what is too small for a type may be nothing in it
-            lost = (abs(array) < _FLUSHED) & (abs(array) < error.wide)
-            by = self.xp.where(lost, -array, by)
+            small = abs(array) < _FLUSHED
+            if not isinstance(small, np.ndarray) or small.any():
+                by = self.xp.where(small & (abs(array) < error.wide), -array, by)
         return TileArray(tile.axes, array + by)
+
+    def _between(self, shape: tuple[int, ...], middle: float = 0.0) -> Array:
+        """Numbers half to either side of a middle; what they have by themselves adds up as the root
+        of their number, and what they share as that."""
+        drawn: Array = self.draws.random(shape, dtype=np.float32)
+        if self.times == 1:
+            drawn += np.float32(middle - 0.5)
+            return drawn
+        drawn -= np.float32(0.5)
+        drawn *= np.float32(self.times**0.5)
+        drawn += np.float32(self.times * middle)
+        return drawn
 
     def _together(self, name: str) -> float:
         """Half of a share between -1 and 1, the same for all results of a name."""

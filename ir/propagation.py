@@ -14,7 +14,7 @@ import numpy as np
 
 from ir.dtypes import STEPPED, holds, is_float, overflow, rounded, within
 from ir.ops.base import Amount, Array, Error, TileArray
-from ir.reduced import is_finite, some
+from ir.reduced import all_within, is_finite, some
 from ir.roundoff import FLUSHED, FORMATS, SIGMAS, ErrorModel
 from ir.scalar import ScalarFunction, scalar_function
 
@@ -284,6 +284,8 @@ def _own(
 
 def bounded(amount: Array, result: Array, dtype: str = "f64") -> Array:
     """No error where the result is infinite or no number, as a kernel's is; any beyond `dtype`."""
+    if all_within(result, FORMATS[dtype].largest):
+        return amount
     if dtype != "f64":
         amount = np.where(np.abs(result) > FORMATS[dtype].largest, np.inf, amount)
     return np.where(np.isfinite(result), amount, 0.0)
@@ -291,6 +293,8 @@ def bounded(amount: Array, result: Array, dtype: str = "f64") -> Array:
 
 def lost(result: Array, dtype: str) -> Amount:
     """Any error where a number is too large for `dtype`."""
+    if all_within(result, FORMATS[dtype].largest):
+        return 0.0
     beyond = np.isfinite(result) & (np.abs(result) > FORMATS[dtype].largest)
     return np.where(beyond, np.inf, 0.0) if some(beyond) else 0.0
 

@@ -46,6 +46,14 @@ def is_finite(array: Array | float) -> bool:
     return all(bool(np.isfinite(part.sum())) for part in _reduced(_distinct(array), "sum"))
 
 
+def all_within(array: Array, most: float) -> bool:
+    """Whether no element of numpy's is beyond `most` to either side or no number, if that is found
+    sooner than it is worth; a device is not asked."""
+    if not isinstance(array, np.ndarray) or not array.size:
+        return False
+    return bool(array.max() <= most and array.min() >= -most)
+
+
 def _reduced(array: Array, how: str) -> list[Array]:
     """What is left to be reduced: on a device the rows of many elements are, one by one."""
     if isinstance(array, np.ndarray) or array.size < 2 * _ROW:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +12,8 @@ from ir.dtypes import compute_dtype, is_float
 from ir.errors import ProgramError
 from ir.merges import CAST, NAMED, Merge, merge_of
 from ir.ops.base import (
+    Amount,
+    Array,
     Environment,
     Error,
     Scope,
@@ -20,16 +22,21 @@ from ir.ops.base import (
     union_axes,
     volume,
 )
-from ir.ops.map import Cast, Constant, Map
-from ir.ops.parts import first_part, joined, whole, without_first
+from ir.ops.map import Map
+from ir.ops.merging import AHEAD, Merger, is_alike, prefix_passes
+from ir.ops.parts import first_part, whole, without_first
 from ir.perturbed import Noise
-from ir.propagation import converted
 from ir.propagation_sums import reduced, running_sum
 from ir.roundoff import ROUNDED, ErrorModel
 from ir.scalar import scalar_function
 
-_BLOCK = 1 << 17  # elements that are folded at a time on a host, a megabyte in f64
-_AHEAD = 64  # neighbours that are one before the next ones come
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """The exact states of a fold, and of a long one those of each few neighbours."""
+
+    states: list[TileArray]
+    ahead: list[TileArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,45 +88,93 @@ class Fold:
         return self.how.merged(types, types, apply, lambda v: "i32" if type(v) is int else "f32")
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
-        return self._folded(args, [TileType(a.axes, _like(a)) for a in args], env, None)
+        return self.states(args, _alike(args), env)[self.part]
 
     def error(
         self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
         env: Environment, model: ErrorModel,
     ) -> Error | None:  # fmt: skip
-        """Of a sum by the number of its terms; else that of a tree, as often as a kernel that goes
-        one by one rounds more often than a tree."""
-        if self.merge == NAMED["sum"]:
-            return self._of_sum(args[0], types[0], result, model)
-        found = self._folded(args, types, env, model).error
-        if found is None or not is_float(compute_dtype(types[self.part].dtype)):
-            return found
-        more = self._more(env)
-        return Error(found.wide * more, found.spread * more * more)
+        return self.states(args, types, env, model)[self.part].error
 
-    def _more(self, env: Environment) -> float:
-        """How much more often than a tree a kernel rounds that goes one by one, by runs where there
-        are many and no state on the way is asked for."""
+    def states(
+        self, args: Sequence[TileArray], types: Sequence[TileType], env: Environment,
+        model: ErrorModel | None = None,
+    ) -> list[TileArray]:  # fmt: skip
+        """All states; with a model, what right kernels may be off beside them.
+
+        Of a sum that goes by the number of its terms; else it is that of a tree, as often as a
+        kernel that goes one by one rounds more often than a tree.
+        """
+        like = _alike(args)
+        if model is None:
+            return self._folded(args, like, env, None)
+        if self.merge == NAMED["sum"]:
+            (total,) = self._folded(args, like, env, None)
+            error = self._of_sum(args[0], types[0], total, model)
+            return [TileArray(total.axes, total.array, error)]
+        off = self._folded(args, types, env, model)
+        alike = is_alike(self.merge, _dtypes(types), _dtypes(like))
+        exact = off if alike else self._folded(args, like, env, None)
+        return [
+            TileArray(e.axes, e.array, self._more_often(o, kind, env))
+            for e, o, kind in zip(exact, off, types, strict=True)
+        ]
+
+    def _more_often(self, found: TileArray, kind: TileType, env: Environment) -> Error | None:
+        error = found.error
+        if error is None or not is_float(compute_dtype(kind.dtype)):
+            return error
+        more = self._more(found.axes, env)
+        return Error(error.wide * more, error.spread * more * more)
+
+    def _more(self, axes: Sequence[str], env: Environment) -> Amount:
+        """How much more often than a tree a kernel rounds that goes one by one: up to each point,
+        or in all, by runs where there are many."""
         terms = len(env.coordinates[self.axis])
-        count = terms if self.keep else float(ROUNDED["f32"].in_a_row(terms))
-        return count / max(1.0, float(np.log2(terms)))
+        if not self.keep:
+            return _in_a_row(terms)
+        counts = env.xp.arange(1.0, terms + 1.0)[:: -1 if self.backward else 1]
+        more = counts / np.maximum(1.0, np.log2(counts))
+        found: Array = more.reshape([-1 if axis == self.axis else 1 for axis in axes])
+        return found
+
+    def exact(self, args: Sequence[TileArray], env: Environment) -> Exact:
+        """All states, for `drawn`."""
+        axes, merger, states = self._prepared(args, _alike(args), env, None)
+        ahead = list[TileArray]()
+        if not self.keep and merger.is_sampled(states):
+            states = ahead = merger.ahead(states)
+        return Exact(self._ended(axes, merger, states), ahead)
 
     def drawn(
-        self, args: Sequence[TileArray], types: Sequence[TileType], exact: TileArray,
+        self, args: Sequence[TileArray], types: Sequence[TileType], exact: Exact,
         env: Environment, model: ErrorModel, noise: Noise, name: str,
-    ) -> TileArray:  # fmt: skip
-        """The `exact` result with the roundings of a run drawn: those of each merge of a tree, and
-        as much more as random numbers add up to of which a kernel that goes one by one has more."""
+    ) -> list[TileArray]:  # fmt: skip
+        """The `exact` states with the roundings of a run drawn: those of each merge of a tree, and
+        as much more as random numbers add up to of which a kernel that goes one by one has more.
+
+        Of a long row each of the lowest merges is drawn in one of the runs. They are as often as
+        there are neighbours; it is the large states above them that a chain rounds at each step.
+        """
         if self.merge == NAMED["sum"]:
-            return noise.moved(exact, self._of_sum(args[0], types[0], exact, model), name)
+            off = self._of_sum(args[0], types[0], exact.states[0], model)
+            return [noise.moved(exact.states[0], off, name)]
         bare = [TileArray(arg.axes, arg.array) for arg in args]
-        found = self._folded(bare, types, env, model, noise)
-        if exact.array.dtype.kind != "f":
-            return found
-        with np.errstate(all="ignore"):
-            apart = self._more(env) ** 0.5 * (found.array - exact.array)
-            same = (found.array == exact.array) | (exact.array != exact.array)
-        return TileArray(exact.axes, np.where(same, exact.array, exact.array + apart))
+        axes, merger, states = self._prepared(bare, types, env, model, noise)
+        more = self._more(exact.states[0].axes, env) ** 0.5
+        if not exact.ahead:
+            found = self._ended(axes, merger, states)
+            return [
+                _further(one, (two, more)) for one, two in zip(exact.states, found, strict=True)
+            ]
+        still = Merger(self.merge, _dtypes(_alike(exact.ahead)), env, None)
+        low = self._ended(axes, still, merger.partly(states, exact.ahead))
+        high = self._ended(axes, merger, exact.ahead)
+        less = _in_a_row(AHEAD) ** 0.5
+        return [
+            _further(one, (two, less), (three, more))
+            for one, two, three in zip(exact.states, low, high, strict=True)
+        ]
 
     def _of_sum(
         self, arg: TileArray, kind: TileType, result: TileArray, model: ErrorModel
@@ -132,25 +187,36 @@ class Fold:
 
     def _folded(
         self, args: Sequence[TileArray], types: Sequence[TileType], env: Environment,
+        model: ErrorModel | None,
+    ) -> list[TileArray]:  # fmt: skip
+        """By halves, in the order of the axis, with errors if there is a model."""
+        return self._ended(*self._prepared(args, types, env, model))
+
+    def _prepared(
+        self, args: Sequence[TileArray], types: Sequence[TileType], env: Environment,
         model: ErrorModel | None, noise: Noise | None = None,
-    ) -> TileArray:  # fmt: skip
-        """By halves (Hillis and Steele, 1986, where prefixes are kept), in the order of the axis,
-        with errors if there is a model, or moved by these if there is noise."""
+    ) -> tuple[tuple[str, ...], Merger, list[TileArray]]:  # fmt: skip
+        """The axes of all operands, what merges them, and these as states in the order of the fold,
+        whose axis comes first."""
         union = tuple(dict.fromkeys(axis for arg in args for axis in arg.axes))
         axes = (self.axis, *(axis for axis in union if axis != self.axis))
         shape = tuple(len(env.coordinates[axis]) for axis in axes)
-        dtypes = [compute_dtype(kind.dtype) for kind in types]
         states = [_over(arg, axes, shape, env, model is not None) for arg in args]
         turn = slice(None, None, -1 if self.backward else 1)
         states = [first_part(state, turn) for state in states]
-        steps = _Steps(self.how, dtypes, env, model, noise)
+        return union, Merger(self.merge, _dtypes(types), env, model, noise), states
+
+    def _ended(
+        self, union: tuple[str, ...], merger: Merger, states: list[TileArray]
+    ) -> list[TileArray]:
+        """What is left of states, or of each prefix of them."""
         if self.keep:
-            found = first_part(steps.prefixes(states)[self.part], turn)
-            return TileArray(union, found.aligned(union), found.error_over(union))
-        found = steps.total(states)[self.part]
-        order = tuple(axis for axis in union if axis != self.axis)
-        last = without_first(found)
-        return TileArray(order, last.aligned(order), last.error_over(order))
+            turn = slice(None, None, -1 if self.backward else 1)
+            found = [first_part(state, turn) for state in merger.prefixes(states)]
+        else:
+            found = [without_first(state) for state in merger.total(states)]
+        order = union if self.keep else tuple(axis for axis in union if axis != self.axis)
+        return [TileArray(order, one.aligned(order), one.error_over(order)) for one in found]
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         """Those of one merge at every point, shared among the states."""
@@ -167,12 +233,36 @@ class Fold:
 
     def passes(self, extent: int) -> float:
         """How often the meaning passes over the operands, of so many points along the axis."""
-        return len(self.applied()) * (max(1.0, np.log2(max(extent, 1))) if self.keep else 1.0)
+        merges = prefix_passes(extent) if self.keep else 1.0
+        return len(self.applied()) * merges
 
 
-def _like(tile: TileArray) -> str:
-    """A dtype of the kind of an exact value: all that its meaning depends on."""
-    return {"f": "f64", "b": "bool"}.get(tile.array.dtype.kind, "i64")
+def _in_a_row(terms: int) -> float:
+    """How much more often than a tree of so many terms one rounds who adds them up one by one."""
+    return float(ROUNDED["f32"].in_a_row(terms)) / max(1.0, float(np.log2(terms)))
+
+
+def _alike(args: Sequence[TileArray]) -> list[TileType]:
+    """Dtypes of the kind of exact values: all that their meaning depends on."""
+    kinds = ({"f": "f64", "b": "bool"}.get(arg.array.dtype.kind, "i64") for arg in args)
+    return [TileType(arg.axes, kind) for arg, kind in zip(args, kinds, strict=True)]
+
+
+def _dtypes(types: Sequence[TileType]) -> tuple[str, ...]:
+    return tuple(compute_dtype(kind.dtype) for kind in types)
+
+
+def _further(exact: TileArray, *found: tuple[TileArray, Amount]) -> TileArray:
+    """A result so many times as far from the exact one as what was found, of each of these."""
+    if exact.array.dtype.kind != "f":
+        return found[-1][0]
+    array = exact.array
+    with np.errstate(all="ignore"):
+        for one, times in found:
+            apart = times * (one.array - exact.array)
+            same = (one.array == exact.array) | (exact.array != exact.array)
+            array = np.where(same, array, array + apart)
+    return TileArray(exact.axes, array)
 
 
 def _over(
@@ -184,107 +274,3 @@ def _over(
     if error is not None:
         error = Error(whole(error.wide, shape, env.xp), whole(error.spread, shape, env.xp))
     return TileArray(axes, array, error)
-
-
-class _Steps:
-    """Folds states along their first axis; `dtypes` are those of the states."""
-
-    def __init__(
-        self, how: Merge, dtypes: Sequence[str], env: Environment, model: ErrorModel | None,
-        noise: Noise | None = None,
-    ) -> None:  # fmt: skip
-        self.how, self.dtypes, self.env, self.model = how, list(dtypes), env, model
-        self.noise = noise
-
-    def prefixes(self, states: list[TileArray]) -> list[TileArray]:
-        """The fold up to each point."""
-        count, step = states[0].array.shape[0], 1
-        while step < count:
-            left = [first_part(state, slice(None, count - step)) for state in states]
-            right = [first_part(state, slice(step, None)) for state in states]
-            both = self.merged(left, right)
-            first = [first_part(state, slice(None, step)) for state in states]
-            states = self._behind(first, both)
-            step *= 2
-        return states
-
-    def total(self, states: list[TileArray]) -> list[TileArray]:
-        """The fold of all, with one point left along the first axis."""
-        while self.env.xp is np and states[0].array.shape[0] >= 2 * (rows := _rows(states[0])):
-            states = self._in_blocks(states, rows)
-        return self._halved(states, 1)
-
-    def _in_blocks(self, states: list[TileArray], rows: int) -> list[TileArray]:
-        """The fold of each few neighbours, so many points at a time."""
-        blocks = [
-            self._halved([first_part(s, slice(low, low + rows)) for s in states], rows // _AHEAD)
-            for low in range(0, states[0].array.shape[0], rows)
-        ]
-        return self._behind(*blocks)
-
-    def _halved(self, states: list[TileArray], least: int) -> list[TileArray]:
-        """Neighbours folded until so few points are left along the first axis."""
-        while (count := states[0].array.shape[0]) > least:
-            even = count - count % 2
-            left = [first_part(state, slice(0, even, 2)) for state in states]
-            right = [first_part(state, slice(1, even, 2)) for state in states]
-            both = self.merged(left, right)
-            if count % 2:
-                rest = [first_part(state, slice(even, None)) for state in states]
-                both = self._behind(both, rest)
-            states = both
-        return states
-
-    def _behind(self, *parts: Sequence[TileArray]) -> list[TileArray]:
-        """States of parts, one behind the other along the axis."""
-        each = zip(*parts, strict=True)
-        return [joined(of, of[0].axes[0], of[0].axes, self.env.xp) for of in each]
-
-    def merged(self, left: Sequence[TileArray], right: Sequence[TileArray]) -> list[TileArray]:
-        before, after = (list(zip(side, self.dtypes, strict=True)) for side in (left, right))
-        with np.errstate(all="ignore"):
-            found = self.how.merged(before, after, self._apply, self._number)
-        return [
-            self._as(tile, source, dtype)
-            for (tile, source), dtype in zip(found, self.dtypes, strict=True)
-        ]
-
-    def _apply(self, function: str, args: list[_Typed]) -> _Typed:
-        tiles, dtypes = [tile for tile, _ in args], [dtype for _, dtype in args]
-        if function.startswith(CAST):
-            dtype = function[len(CAST) :]
-            return self._as(tiles[0], dtypes[0], dtype), dtype
-        op = Map(function)
-        dtype = op.infer([TileType((), dtype) for dtype in dtypes], self.env.scope).dtype
-        types = [TileType((), dtype) for dtype in dtypes]
-        exact = op.meaning(tiles, replace(self.env, types=types))
-        if self.model is None:
-            return exact, dtype
-        error = op.error(tiles, types, exact, self.env, self.model)
-        return self._off(exact, error, function), dtype
-
-    def _number(self, value: float | int) -> _Typed:
-        dtype = "i32" if type(value) is int else "f32"
-        return Constant(value, dtype).meaning((), self.env), dtype
-
-    def _as(self, tile: TileArray, source: str, dtype: str) -> TileArray:
-        if source == dtype:
-            return tile
-        exact = Cast(dtype).meaning([tile], self.env)
-        error = None if self.model is None else converted(tile, exact, source, dtype)
-        return self._off(exact, error, dtype)
-
-    def _off(self, exact: TileArray, error: Error | None, name: str) -> TileArray:
-        """A result with its error, or moved by part of it."""
-        if self.noise is not None:
-            return self.noise.moved(exact, error, name)
-        return TileArray(exact.axes, exact.array, error)
-
-
-def _rows(state: TileArray) -> int:
-    """Points along the first axis whose intermediate results stay in a cache."""
-    count, size = state.array.shape[0], state.array.size
-    return _AHEAD * max(1, int(_BLOCK * count // size // _AHEAD))
-
-
-_Typed = tuple[TileArray, str]

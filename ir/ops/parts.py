@@ -30,7 +30,7 @@ def _cut(array: Array, place: int, where: tuple[slice, ...]) -> Array:
     return array if array.ndim <= place or array.shape[place] == 1 else array[where]
 
 
-def first_part(tile: TileArray, part: slice) -> TileArray:
+def first_part(tile: TileArray, part: slice | Array) -> TileArray:
     """Some points of a tile along its first axis."""
     return _mapped(tile, tile.axes, lambda array: array[part])
 
@@ -38,6 +38,23 @@ def first_part(tile: TileArray, part: slice) -> TileArray:
 def without_first(tile: TileArray) -> TileArray:
     """A tile whose first axis has one point, without that axis."""
     return _mapped(tile, tile.axes[1:], lambda array: array[0])
+
+
+def in_groups(tile: TileArray, size: int, xp: Any) -> TileArray:
+    """A tile whose first axis is cut into groups of so many points: first the place in a group."""
+
+    def change(array: Array) -> Array:
+        groups = array.reshape(-1, size, *array.shape[1:])
+        found: Array = xp.ascontiguousarray(groups.swapaxes(0, 1))
+        return found
+
+    return _mapped(tile, ("", *tile.axes), change)
+
+
+def neighbours(tile: TileArray) -> TileArray:
+    """The tile that was cut `in_groups`."""
+    rest = tile.array.shape[2:]
+    return _mapped(tile, tile.axes[1:], lambda array: array.swapaxes(0, 1).reshape(-1, *rest))
 
 
 def _mapped(tile: TileArray, axes: tuple[str, ...], change: Any) -> TileArray:

@@ -45,9 +45,10 @@ from ir.targets.cpu.instructions import VectorRow
 from ir.targets.cpu.mathlib import Arithmetic
 from ir.targets.cpu.nest import BIT, I64, Index, Type, Value
 from ir.targets.cpu.plain_any_lanes import lanes_of
+from ir.targets.cpu.plain_fold_lanes import fold_arrays, laned
 from ir.targets.cpu.plain_folds import FoldLowering, Variables, assigned
 from ir.targets.cpu.plain_lanes import TURNS, summed
-from ir.targets.cpu.plain_stretches import stretch_arrays, stretched
+from ir.targets.cpu.plain_stretches import stretched
 from ir.targets.cpu.plan import round_up
 
 LINE = 64
@@ -62,7 +63,7 @@ def own_arrays(
     """Arrays of threads, and of groups unless all threads share these, where each is in a thread's
     workspace, and its bytes, where so many points run beside each other."""
     found, place = [], 0
-    for array in (*kernel.arrays, *(stretch_arrays(kernel) if beside == 1 and not shares else ())):
+    for array in (*kernel.arrays, *(fold_arrays(kernel) if beside == 1 and not shares else ())):
         if array.place == THREAD or (array.place == GROUP and not shares):
             size = beside * array.size * dtype_of(array.dtype).bytes
             found.append((array, place, size))
@@ -197,7 +198,7 @@ class PlainLowering(FoldLowering):
             self._iterated(s, first, end, variables)
         elif isinstance(s, Spread):
             self._spread(s, variables)
-        elif not stretched(self, s, variables, self.lanes):
+        elif not any(way(self, s, variables, self.lanes) for way in (laned, stretched)):
             self._accumulate(s, variables)
 
     def statements(self, body: Iterable[Statement], variables: Variables) -> None:

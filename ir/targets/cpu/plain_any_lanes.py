@@ -5,11 +5,12 @@ What `plain_lanes` has vectors for is what most kernels consist of; what is fold
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ir.dtypes import dtype_of
 from ir.plain.code import (
+    Accumulate,
     Call,
     Convert,
     Element,
@@ -66,7 +67,9 @@ class AnyLanes(Lanes):
     def _value(self, scalar: Scalar) -> Value:
         if self._is_even(scalar) and not isinstance(scalar, Number):
             return self._counted(scalar)
-        if self._is_alike(scalar) or not isinstance(scalar, Call | Convert):
+        if self._is_alike(scalar) and not isinstance(scalar, Number):
+            return self.b.splat(self.lowering.value(scalar, self.variables), self.lanes)
+        if not isinstance(scalar, Call | Convert):
             return super()._value(scalar)
         if isinstance(scalar, Convert):
             found = cast(self.b, self._value(scalar.arg), scalar.to, _unsigned(scalar.arg.dtype))
@@ -100,6 +103,61 @@ class AnyLanes(Lanes):
 
     def _address(self, array: str, index: Scalar) -> Value:
         return self.lowering.address(self._array(array), index, self.variables)
+
+
+class Stretch(AnyLanes):
+    """Statements at neighbours along a fold's axis, where `states` differ from the beginning."""
+
+    def __init__(
+        self,
+        lowering: PlainLowering,
+        s: Accumulate,
+        body: Sequence[Statement],
+        variables: Mapping[str, Index],
+        lanes: int,
+        states: Iterable[str] = (),
+    ) -> None:
+        self.known: dict[int, Value] | None = None
+        spread = Spread(((s.variable, s.extent),), tuple(body))
+        super().__init__(lowering, spread, variables, lanes)
+        self.walk = type(self.walk)(
+            self.walk.variable, self.walk.defined, self.walk.changing | frozenset(states)
+        )
+
+    def _bound(self, condition: Scalar) -> tuple[bool, Scalar, int] | None:
+        """Where conditions hold has to be known beforehand."""
+        return None
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether all conditions hold along the whole axis."""
+        return self.first == 0 and self.end == self.extent
+
+    def values_fit(self, scalars: Iterable[Scalar]) -> bool:
+        return all(map(self._fits, scalars))
+
+    def at(self, place: Index, vectors: Mapping[str, Value]) -> None:
+        """Emit the statements for the vector that begins at a coordinate."""
+        self.variables[self.variable.name] = place
+        self.vectors = dict(vectors)
+        self._block(self.body)
+
+    def vector(self, scalar: Scalar) -> Value:
+        return self._value(scalar)
+
+    def together(self, scalars: Iterable[Scalar], vectors: Mapping[str, Value]) -> list[Value]:
+        """Vectors of scalars of what variables hold; each object in them is made once."""
+        self.vectors, self.known = dict(vectors), dict[int, Value]()
+        found = [self._value(scalar) for scalar in scalars]
+        self.known = None
+        return found
+
+    def _value(self, scalar: Scalar) -> Value:
+        if self.known is None:
+            return super()._value(scalar)
+        if id(scalar) not in self.known:
+            self.known[id(scalar)] = super()._value(scalar)
+        return self.known[id(scalar)]
 
 
 def lanes_of(

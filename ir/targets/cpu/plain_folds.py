@@ -96,6 +96,10 @@ class FoldLowering:
         assert isinstance(found, Value)
         return found
 
+    def part_of_fold(self, s: Accumulate, variables: Variables, low: Index, high: Index) -> None:
+        """What some iterations come to, for who has another way for the rest."""
+        self._runs(s, variables, low, high)
+
     def _runs(self, s: Accumulate, variables: Variables, low: Index, high: Index) -> None:
         """What iterations from `low` to before `high` come to: where they are many in bounded runs,
         each merged with what those before it came to (`runs`)."""

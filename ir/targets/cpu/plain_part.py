@@ -25,8 +25,8 @@ from ir.targets.cpu.frame import PAGE, Frame, Planned, Room, bytes_of
 from ir.targets.cpu.instructions import vector_row
 from ir.targets.cpu.phase_features import PlainFeatures
 from ir.targets.cpu.plain import PlainLowering, plain_room, shared_parts
+from ir.targets.cpu.plain_fold_lanes import fold_arrays
 from ir.targets.cpu.plain_points import LaneAxis, PointLanes, lane_axis
-from ir.targets.cpu.plain_stretches import stretch_arrays
 from ir.targets.cpu.plain_team import TeamLowering, can_share, shared_bytes
 from ir.targets.cpu.plan import round_up
 
@@ -77,7 +77,7 @@ class PlainPart:
         """Points, or neighbours of what a point folds, that are computed in one vector."""
         if way.axis is not None:
             return way.axis.lanes
-        stretched = not way.shares and stretch_arrays(way.kernel)
+        stretched = not way.shares and fold_arrays(way.kernel)
         return vector_row(self.hardware.isa).lanes if stretched else 1
 
     @property

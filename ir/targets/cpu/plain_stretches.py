@@ -11,20 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ir.dtypes import compute_dtype, dtype_of
+from ir.dtypes import is_float
 from ir.plain.accesses import assigned, every, scalars_of
 from ir.plain.code import (
-    THREAD,
     Accumulate,
     Array,
     Call,
     Convert,
     Let,
     Loop,
-    Name,
     PlainKernel,
     Scalar,
-    Spread,
     Statement,
     Write,
 )
@@ -32,8 +29,10 @@ from ir.plain.scalars import merged
 from ir.plain.strides import Walk, elements
 from ir.targets.cpu.evaluate import scalar_of
 from ir.targets.cpu.nest import BIT, NEAR, Index, Type, Value
-from ir.targets.cpu.plain_any_lanes import AnyLanes
+from ir.targets.cpu.plain_any_lanes import Stretch
 from ir.targets.cpu.plain_folds import given_state
+from ir.targets.cpu.plain_held import Held, held_arrays, held_name
+from ir.targets.cpu.plain_scan_lanes import ROOM, ScanLanes
 from ir.targets.cpu.plan import round_up
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 LONGEST = 1024  # coordinates of a stretch
 _FEWEST = 4  # lanes of a vector
 _DEAR = 8  # operations on scalars that take longer than the way through memory
+_MERGED = 4  # of a merge of whole numbers that are worth lanes
 _LONG = {"div": 4, "sqrt": 4, "rsqrt": 4, "shl": 3, "shr": 3}
 _SIMPLE = frozenset(
     ("add", "sub", "mul", "max", "min", "neg", "abs", "lt", "le", "eq", "where", "and", "or",
@@ -53,20 +53,38 @@ _SIMPLE = frozenset(
 
 
 def is_stretched(s: Accumulate) -> bool:
-    """Whether what is folded, or what is made of the states, is worth vectors of its own: it is
-    dear, and what is read lies close together along the axis."""
-    inside = list(every((*s.body, *s.keep)))
-    own = {one.name.name for one in inside if isinstance(one, Let)}
-    if any(isinstance(one, Loop | Accumulate) for one in inside) or assigned(inside) - own:
-        return False
+    """Whether a fold is worth vectors of its own: it is dear, or goes on long by a merge that is,
+    and what is read lies close together along the axis."""
+    return is_apart(s) and s.extent >= _FEWEST and (_is_dear(s) or _is_merged(s)) and is_near(s)
+
+
+def _is_dear(s: Accumulate) -> bool:
+    """Whether what is folded, or what is made of the states, takes long."""
     scalars = [scalar for one in (*every(s.body), s) for scalar in scalars_of(one)]
     kept = [scalar for one in every(s.keep) for scalar in scalars_of(one)]
-    dear = max(_operations(scalars), _operations(kept)) >= _DEAR
-    return s.extent >= _FEWEST and dear and _is_near(s, scalars)
+    return max(_operations(scalars), _operations(kept)) >= _DEAR
 
 
-def _is_near(s: Accumulate, scalars: Iterable[Scalar]) -> bool:
+def _is_merged(s: Accumulate) -> bool:
+    """Whether states that are kept at each of many points wait for those before: floats do at any
+    operation."""
+    new = merged(s.merge, s.states, [given_state(state) for state in s.states])
+    waits = any(is_float(state.dtype) for state in s.states) or _operations(new) >= _MERGED
+    return bool(s.keep) and s.extent > LONGEST and waits
+
+
+def is_apart(s: Accumulate) -> bool:
+    """Whether iterations of a fold have nothing but states in common, and no loops."""
+    inside = list(every((*s.body, *s.keep)))
+    own = {one.name.name for one in inside if isinstance(one, Let)}
+    return not any(isinstance(one, Loop | Accumulate) for one in inside) and not (
+        assigned(inside) - own
+    )
+
+
+def is_near(s: Accumulate) -> bool:
     """Whether elements are read a few apart at most."""
+    scalars = [scalar for one in (*every(s.body), s) for scalar in scalars_of(one)]
     changing = assigned(s.body)
     lets = {one.name.name: one.value for one in every(s.body) if isinstance(one, Let)}
     known = {name: value for name, value in lets.items() if name not in changing}
@@ -89,78 +107,40 @@ def _operations(scalars: Iterable[Scalar]) -> int:
 
 
 def stretch_arrays(kernel: PlainKernel) -> tuple[Array, ...]:
-    """Where states lie, as far as any fold of a kernel has to: all have the same."""
-    folds = [s for s in every(kernel.body) if isinstance(s, Accumulate) and is_stretched(s)]
-    count = max((len(s.states) for s in folds), default=0)
-    size = round_up(min(LONGEST, max((s.extent for s in folds), default=0)), 64)
-    return tuple(Array(_held(number), "i64", size, THREAD) for number in range(count))
-
-
-def _held(number: int) -> str:
-    return f"stretch of state {number}"
-
-
-# --- vectors --------------------------------------------------------------------------------------
-
-
-class _Stretch(AnyLanes):
-    """Statements at neighbours along a fold's axis, where `states` differ from the beginning."""
-
-    def __init__(
-        self,
-        lowering: PlainLowering,
-        s: Accumulate,
-        body: Sequence[Statement],
-        variables: Mapping[str, Index],
-        lanes: int,
-        states: Iterable[str] = (),
-    ) -> None:
-        spread = Spread(((s.variable, s.extent),), tuple(body))
-        super().__init__(lowering, spread, variables, lanes)
-        self.walk = type(self.walk)(
-            self.walk.variable, self.walk.defined, self.walk.changing | frozenset(states)
-        )
-
-    @property
-    def everywhere(self) -> bool:
-        """Whether all conditions hold along the whole axis."""
-        return self.first == 0 and self.end == self.extent
-
-    def values_fit(self, scalars: Iterable[Scalar]) -> bool:
-        return all(map(self._fits, scalars))
-
-    def at(self, place: Index, vectors: Mapping[str, Value]) -> None:
-        """Emit the statements for the vector that begins at a coordinate."""
-        self.variables[self.variable.name] = place
-        self.vectors = dict(vectors)
-        self._block(self.body)
-
-    def vector(self, scalar: Scalar) -> Value:
-        return self._value(scalar)
+    """Where states lie, as far as any fold of a kernel has to."""
+    return held_arrays(kernel, is_stretched, lambda s: min(LONGEST, s.extent) + ROOM)
 
 
 # --- a fold ---------------------------------------------------------------------------------------
 
 
-class Stretches:
+class Stretches(Held):
     """A fold along an axis: `step` coordinates at a time, of the first of `count` stretches what
     is left. Positions are counted from where the fold begins."""
 
     def __init__(
         self, lowering: PlainLowering, s: Accumulate, variables: Mapping[str, Index], lanes: int
     ) -> None:
-        self.lowering, self.b, self.s, self.variables = lowering, lowering.b, s, variables
+        super().__init__(lowering, s, variables)
         self.lanes = next(n for n in (lanes, lanes // 2, _FEWEST, 1) if n <= s.extent)
         self.step = min(LONGEST, round_up(s.extent, self.lanes))
         self.count = -(-s.extent // self.step)
         states = [state.name for state in s.states]
-        self.folded = _Stretch(lowering, s, s.body, variables, self.lanes)
-        self.kept = _Stretch(lowering, s, s.keep, variables, self.lanes, states)
+        self.folded = Stretch(lowering, s, s.body, variables, self.lanes)
+        self.kept = Stretch(lowering, s, s.keep, variables, self.lanes, states)
         near = all(abs(self.kept.walk.stride(w.index) or 0) <= NEAR for w in _writes(s.keep))
         self.keeps = bool(s.keep) and near and self.kept.fits() and self.kept.everywhere
 
+        self.scans = ScanLanes(lowering, s, variables, lanes)
+        self.scans.size = self.step
+
     def fits(self) -> bool:
         return self.folded.fits() and self.folded.values_fit(self.s.values)
+
+    @property
+    def together(self) -> bool:
+        """Whether the states of whole stretches are found in lanes."""
+        return self.count > 1 and self.keeps and self.scans.fits()
 
     def run(self) -> tuple[Value, ...]:
         """Emit all of it; what the states are in the end."""
@@ -168,11 +148,24 @@ class Stretches:
             return self._stretch(0, self.s.extent, None)
         first = self.s.extent - (self.count - 1) * self.step
         zeros = [self.b.constant(0, Type(scalar_of(state.dtype))) for state in self.s.states]
+        if self.together:
+            begun = self._stretch(0, first, None)
+            with self.b.loop("stretch", first, self.s.extent, self.step, begun) as loop:
+                loop.block.yields = self._scanned_together(loop.variable, loop.carried)
+            return loop.results
         with self.b.loop("stretch", 0, self.count, 1, zeros) as loop:
             high = self.b.add(self.b.mul(loop.variable, self.step), first)
             low = self.b.maximum(self.b.sub(high, self.step), 0)
             loop.block.yields = self._stretch(low, high, loop.carried)
         return loop.results
+
+    def _scanned_together(self, low: Index, before: Sequence[Value]) -> tuple[Value, ...]:
+        """A whole stretch, whose states are found in lanes."""
+        high = self.b.add(low, self.step)
+        self._vectors(low, high, self._fold_vector)
+        found = self.scans.scan(before)
+        self._vectors(low, high, self._keep_vector)
+        return found
 
     def _stretch(
         self, low: Index, high: Index, before: Sequence[Value] | None
@@ -194,7 +187,7 @@ class Stretches:
         """What a stretch by itself comes to, behind those before it: sums of it stay near it."""
         begins = self.b.compare("eq", low, 0)
         assert isinstance(begins, Value)
-        pairs = zip(own, self._merged(before, own), strict=True)
+        pairs = zip(own, self.merged(before, own), strict=True)
         return tuple(self.b.select(begins, alone, both) for alone, both in pairs)
 
     # --- vectors ------------------------------------------------------------------------------
@@ -233,15 +226,15 @@ class Stretches:
                 here[self.s.variable.name] = self.b.add(place, loop.variable)
                 self.lowering.statements(self.s.body, here)
                 values = [self.lowering.value(value, here) for value in self.s.values]
-                self._hold(values, self.b.add(slot, loop.variable))
+                self.hold(values, self.b.add(slot, loop.variable))
 
     def _fold_together(self, place: Index, slot: Index) -> None:
         self.folded.at(place, {})
-        self._hold([self.folded.vector(value) for value in self.s.values], slot)
+        self.hold([self.folded.vector(value) for value in self.s.values], slot)
 
     def _keep_vector(self, place: Index, slot: Index) -> None:
         names = [state.name for state in self.s.states]
-        held = self._held_at(slot, self.lanes)
+        held = self.held_at(slot, self.lanes)
         self.kept.at(place, dict(zip(names, held, strict=True)))
 
     # --- one after the other ------------------------------------------------------------------
@@ -260,27 +253,18 @@ class Stretches:
         return branch.results
 
     def _first(self) -> tuple[Value, ...]:
-        states = self._held_at(self._slot(0, 0))
+        states = self.held_at(self._slot(0, 0))
         self._keep(0, states)
         return tuple(states)
 
     def _scanned(self, i: Index, low: Index, states: Sequence[Value]) -> tuple[Value, ...]:
         """The states behind one more element."""
         slot = self._slot(i, low)
-        found = self._merged(states, self._held_at(slot))
+        found = self.merged(states, self.held_at(slot))
         if self.keeps:
-            self._hold(found, slot)
+            self.hold(found, slot)
         self._keep(i, found)
         return tuple(found)
-
-    def _merged(self, before: Sequence[Value], more: Sequence[Value]) -> list[Value]:
-        names = [given_state(state) for state in self.s.states]
-        here = dict(self.variables)
-        here |= {name.name: value for name, value in zip(names, more, strict=True)}
-        here |= {name.name: value for name, value in zip(self.s.states, before, strict=True)}
-        known: dict[int, Index] = {}
-        new = merged(self.s.merge, self.s.states, names)
-        return [self.lowering.value(value, here, known) for value in new]
 
     def _keep(self, i: Index, states: Sequence[Value]) -> None:
         """What is kept at a position, if not in vectors."""
@@ -298,26 +282,6 @@ class Stretches:
         slot = self.b.sub(i, low)
         return self.b.sub(self.step - 1, slot) if self.s.backward else slot
 
-    def _hold(self, values: Sequence[Value], slot: Index) -> None:
-        for number, (state, value) in enumerate(zip(self.s.states, values, strict=True)):
-            if value.type.scalar == "i1":
-                value = self.b.convert(value, "i8", True)
-            self.b.store(value, self._where(number, state, slot))
-
-    def _held_at(self, slot: Index, lanes: int = 0) -> list[Value]:
-        found = []
-        for number, state in enumerate(self.s.states):
-            type = Type("i8" if state.dtype == "bool" else scalar_of(state.dtype), lanes)
-            value = self.b.load(type, self._where(number, state, slot))
-            if state.dtype == "bool":
-                value = self.b.test("ne", value, self.b.constant(0, value.type))
-            found.append(value)
-        return found
-
-    def _where(self, number: int, state: Name, slot: Index) -> Value:
-        size = dtype_of(compute_dtype(state.dtype)).bytes
-        return self.b.offset(self.lowering.bases[_held(number)], self.b.mul(slot, size))
-
 
 def _writes(body: Iterable[Statement]) -> list[Write]:
     return [s for s in every(body) if isinstance(s, Write)]
@@ -327,10 +291,10 @@ def stretched(
     lowering: PlainLowering, s: Accumulate, variables: dict[str, Index], lanes: int
 ) -> bool:
     """Emit a fold of what is dear a stretch at a time, where that can be; whether it was."""
-    if _held(len(s.states) - 1) not in lowering.bases or not is_stretched(s):
+    if held_name(len(s.states) - 1) not in lowering.bases or not is_stretched(s):
         return False
     found = Stretches(lowering, s, variables, lanes)
-    if not found.fits():
+    if not found.fits() or not (found.together or _is_dear(s)):
         return False
     variables.update(zip((state.name for state in s.states), found.run(), strict=True))
     return True
