@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from ir import Graph, exp, maximum, minimum, operator, recur, where
+from ir import Graph, Tile, exp, maximum, minimum, operator, recur, where
+from ir.axes import Axis
 from ir.values import uniform
 
 WAYS = ((0, 0), (0, 1), (1, 0), (0, -1), (-1, 0), (1, 1), (1, -1), (-1, -1), (-1, 1))
 WEIGHTS = (4 / 9, *[1 / 9] * 4, *[1 / 36] * 4)
 
 
-def beside(x, i, j):
+def beside(x: Tile, i: Axis, j: Axis) -> tuple[Tile, ...]:
     """The four neighbours of each point, 0 beyond the edges."""
     rows = x.at(i=i - 1, fill=0), x.at(i=i + 1, fill=0)
     return *rows, x.at(j=j - 1, fill=0), x.at(j=j + 1, fill=0)
