@@ -158,7 +158,7 @@ def _unlike_products(program: Program, chained: bool, engine: str) -> set[int]:
 
 def _reduced_with(program: Program, sources: Sequence[int], product: int, largest: int) -> set[int]:
     """What is reduced of a product that another one is made of, which goes through memory as that
-    does (the sum of a softmax beside its weighted values): a kernel without it would multiply again."""
+    does (the sum of a softmax beside its weighted values): who reads it would multiply again."""
     return {
         boundary_of(program, source)
         for source in sources
