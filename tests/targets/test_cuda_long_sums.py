@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ir import Graph, operator, reduce
+from ir import Graph, operator, reduce, rsqrt
+from ir.program import Program
 from ir.space import Space
 from ir.target import get_backend
 from ir.targets.cuda.rows.hardware import known_hardware
@@ -47,3 +48,33 @@ def test_a_thread_adds_up_few_numbers() -> None:
 def test_short_sums_extremes_and_doubles_are_free(n: int, kind: str, dtype: str) -> None:
     assert rules(space_of(n, kind, dtype)) == []
     assert rules(space_of(1 << 27)) != []
+
+
+@operator
+def whole_norm(g: Graph, a: int, b: int, c: int) -> None:
+    """A tensor divided by the root of all of its squares."""
+    i, j, k = g.axes(a=a, b=b, c=c)
+    x = g.input("X", (i, j, k), "f32")
+    g.output("Y", x * rsqrt(reduce("sum", x * x, over=(i, j, k)) + 1e-9))
+
+
+@operator
+def pair_sum(g: Graph, n: int) -> None:
+    """What all pairs of points come to."""
+    i, j = g.axes(i=n, j=n)
+    apart = g.input("X", (i,), "f32") - g.input("Y", (j,), "f32")
+    g.output("E", reduce("sum", apart * apart, over=(i, j)))
+
+
+NORMS = ((521, 1021, 509), (1021, 509, 257), (257, 509, 509))
+LONG = [*(whole_norm.build(a=a, b=b, c=c) for a, b, c in NORMS), pair_sum.build(n=131071)]
+
+
+@pytest.mark.parametrize("program", LONG, ids=["gigabyte", "half", "quarter", "pairs"])
+def test_sums_along_several_axes_of_any_extent_have_schedules(program: Program) -> None:
+    space = get_backend("cuda").space(program, known_hardware("h200"))
+    rows = space.seed_rows(np.random.default_rng(0))
+    assert space.features is not None
+    names, table = space.features(space.columns(rows))
+    memory = program is not LONG[-1]
+    assert table[:, names.index("total.estimate")].min() < 1.5 or not memory
