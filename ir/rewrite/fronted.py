@@ -90,7 +90,7 @@ class Fronted:
 def fronted(program: Program, time: str, multiple: int) -> Fronted | None:
     """The program with as many steps as a multiple, if those in front may change nothing."""
     ahead = -program.axes[time] % multiple
-    if not ahead or not all(_moves(node, time) for node in program.nodes):
+    if not ahead or not all(_moves(program, node, time) for node in program.nodes):
         return None
     if not _rests(program, time):
         return None
@@ -131,10 +131,14 @@ def _later(op: Load, time: str, ahead: int) -> Load:
     return replace(op, index=index, fill=0.0 if op.fill is None else op.fill)
 
 
-def _moves(node: Node, time: str) -> bool:
-    """Whether a node is the same of steps that are counted from elsewhere."""
+def _moves(program: Program, node: Node, time: str) -> bool:
+    """Whether a node is the same of steps that are counted from elsewhere. An index of a step that
+    is looked up is read as it is: 0 in front, which is inside, as 0 less 1 is not."""
     op = node.op
-    if isinstance(op, Load | Map | Cast | Constant | Iota | Store | Before | Recur):
+    if isinstance(op, Load):
+        varying = (program.nodes[arg] for arg in node.args if time in program.nodes[arg].axes)
+        return all(isinstance(one.op, Load) and one.op.fill is None for one in varying)
+    if isinstance(op, Map | Cast | Constant | Iota | Store | Before | Recur):
         return not (isinstance(op, Before | Recur) and op.axis != time)
     if isinstance(op, Reduce | Contract):
         return time not in op.over

@@ -18,7 +18,7 @@ from ir.registry import load_operator
 from ir.rewrite.chunks import CHUNKS, chunked, lengths
 from ir.rewrite.forms import forms_of
 from ir.rewrite.work import Rates
-from ir.values import decay
+from ir.values import decay, indices
 
 LONG = 2 * CHUNKS[0]
 
@@ -271,4 +271,19 @@ def test_only_steps_that_change_nothing_stand_in_front(step: Step, count: int) -
     after = step(before, k, v, time)
     g.output("O", contract(g.input("Q", (time, d), "f64"), after, over=d))
     g.output("S", recur(before, after))
+    same(g.program(), count)
+
+
+@pytest.mark.parametrize(("less", "count"), [(0, 2), (1, 0)])
+def test_steps_in_front_look_up_nothing_outside(less: int, count: int) -> None:
+    """Rows of a table that steps name by numbers from 0, or from 1."""
+    g = Graph("named")
+    time, d, e = g.axes(t=PRIME, d=3, e=4)
+    name = g.input("name", (time,), "i32", values=indices(9))
+    row = name - less if less else name
+    k = g.tensor("table", (9, 3), "f64", fill=0.0 if less else None)[row, d]
+    before = g.state(time, (d, e), g.constant(0.0, "f64"))
+    after = before * 0.5 + k * g.input("V", (time, e), "f64")
+    g.output("O", contract(g.input("Q", (time, d), "f64"), after, over=d))
+    recur(before, after)
     same(g.program(), count)
