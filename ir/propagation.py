@@ -271,7 +271,8 @@ def _own(
     if row.name == "mul":
         return Error(lost(result, dtype), bounded(size * size * (unit * unit / 3), result))
     allowed = max(row.ulps * unit, _CHEAP * model.coarsest if row.ulps > 2 else 0.0)
-    wide = allowed * size + row.floor * unit + FLUSHED.get(dtype, 0.0)
+    wide = allowed * size + row.floor * unit
+    wide = wide + np.where(size > 0, FLUSHED.get(dtype, 0.0), 0.0)  # 0 is that already
     if row.name in _EXPONENTIAL:  # the argument is scaled, and rounded, before
         steepness = np.abs(_EXPONENTIAL[row.name](result))
         wide = wide + unit * _times(np.abs(values[0]), steepness)

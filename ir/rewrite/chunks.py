@@ -24,6 +24,7 @@ from ir.rewrite.causal import Causal, causal
 from ir.rewrite.corrected import corrected
 from ir.rewrite.correcting import Corrected
 from ir.rewrite.decaying import Stepped, stepped
+from ir.rewrite.fronted import fronted
 from ir.rewrite.substitution import Unsplit
 
 CHUNKS = (32, 64, 128)
@@ -39,11 +40,30 @@ def chunked(program: Program) -> Iterator[tuple[str, int, Program]]:
         if isinstance(node.op, Contract) and is_float(node.dtype):
             found = causal(program, position)
         elif isinstance(node.op, Recur):
-            found = stepped(program, position) or corrected(program, position)
+            found = _state(program, position)
+            if found and not lengths(program.axes[found.along]):
+                for chunk, form in _behind_others(found, position):
+                    yield f"{NAME}-{chunk}", position, form
         for chunk in lengths(program.axes[found.along]) if found else ():
             made = _made(found, chunk) if found else None
             if made is not None:
                 yield f"{NAME}-{chunk}", position, made
+
+
+def _state(program: Program, position: int) -> Stepped | Corrected | None:
+    return stepped(program, position) or corrected(program, position)
+
+
+def _behind_others(found: Stepped | Corrected, position: int) -> Iterator[tuple[int, Program]]:
+    """Forms of steps whose number no chunk divides: behind others that change nothing."""
+    extent = found.program.axes[found.along]
+    more = fronted(found.program, found.along, CHUNKS[1]) if extent >= CHUNKS[1] else None
+    state = _state(more.program, more.places[position]) if more else None
+    for chunk in lengths(more.program.axes[found.along]) if more and state else ():
+        made = _made(state, chunk) if state else None
+        behind = more.behind(made) if more and made else None
+        if behind is not None:
+            yield chunk, behind
 
 
 def lengths(extent: int) -> tuple[int, ...]:

@@ -61,11 +61,13 @@ def _cuts(program: Program, places: set[str]) -> Iterator[_Cut]:
     }
     for spec in program.tensors:
         loads = reads.get(spec.name, [])
-        if not loads or spec.packs or spec.name in stored or not prod(spec.shape):
+        if not loads or spec.name in stored or not prod(spec.shape):
             continue
         for dim, extent in enumerate(spec.shape):
             indices = [load.index[dim] for load in loads]
             last = dim == len(spec.shape) - 1
+            if last and spec.packs:  # what a byte has of it stays together
+                continue
             for step in sorted({abs(c) for one in indices for _, c in one.terms}, reverse=True):
                 if 1 < step < extent and extent % step == 0:
                     digits = [_digits(program, one, step) for one in indices]

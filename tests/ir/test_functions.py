@@ -365,3 +365,11 @@ def test_whether_a_number_is_zero_is_in_doubt_where_it_may_be_flushed() -> None:
     assert reaches(program, A=np.array([-88.0, -80.0], np.float32)).tolist() == [1, 0]
     plain = made(lambda a: cast(cast(a, "bool"), "i32"), "f32", extent=2)
     assert reaches(plain, A=np.array([0.0, 1e-30], np.float32)).tolist() == [0, 0]
+
+
+def test_a_quotient_of_zero_is_zero() -> None:
+    """Empty bins of a histogram: what is made of the others alone is known."""
+    program = made(lambda a: where(a / 7.0 > 0, a / 7.0 * log(a / 7.0), 0.0), "f32", extent=2)
+    found = reaches(program, A=np.array([0.0, 3.0], np.float32))
+    assert found[0] == 0
+    assert 0 < found[1] < 1e-5

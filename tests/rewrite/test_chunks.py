@@ -18,7 +18,7 @@ from ir.registry import load_operator
 from ir.rewrite.chunks import CHUNKS, chunked, lengths
 from ir.rewrite.forms import forms_of
 from ir.rewrite.work import Rates
-from ir.values import decay
+from ir.values import decay, indices
 
 LONG = 2 * CHUNKS[0]
 
@@ -225,3 +225,65 @@ def test_quadratic_text_and_recurrence_are_offered_in_linear_work() -> None:
     forms = forms_of(stepped, rates).offered[1:]
     assert forms
     assert all(node.op.name != Before.name for form in forms for node in form.program.nodes)
+
+
+PRIME = 67  # steps: chunks divide one more than that, or five more
+
+
+@pytest.mark.parametrize("name", ["retention", "gla", "delta_rule", "gated_delta_net", "mamba2"])
+def test_steps_that_no_chunk_divides_follow_steps_that_change_nothing(name: str) -> None:
+    sizes = {"p": 5, "n": 3} if name == "mamba2" else {"d": 5}
+    same(load_operator(name).build(b=2, t=PRIME, heads=2, **sizes), 2)
+
+
+Step = Callable[[Tile, Tile, Tile, Axis], Tile]
+
+
+def _fading(s: Tile, k: Tile, v: Tile, time: Axis) -> Tile:
+    """A step of zeros halves what there is, which is nothing yet."""
+    return s * 0.5 + k * v
+
+
+def _placed(s: Tile, k: Tile, v: Tile, time: Axis) -> Tile:
+    """What is added tells the step."""
+    return s * 0.9 + k * (v * cast(s.graph.iota(time), "f64"))
+
+
+def _shifted(s: Tile, k: Tile, v: Tile, time: Axis) -> Tile:
+    """A step of zeros adds something."""
+    return s * 0.5 + (k + 1.0) * (v + 1.0)
+
+
+def _unit(s: Tile, k: Tile, v: Tile, time: Axis) -> Tile:
+    """Of zeros nothing is made that has the length 1."""
+    return s * 0.5 + k / reduce("sum", k * k, over=Axis("d", 3)) * v
+
+
+STEPS: tuple[tuple[Step, int], ...] = ((_fading, 2), (_placed, 2), (_shifted, 0), (_unit, 0))
+
+
+@pytest.mark.parametrize(("step", "count"), STEPS)
+def test_only_steps_that_change_nothing_stand_in_front(step: Step, count: int) -> None:
+    g = Graph("fronted")
+    time, d, e = g.axes(t=PRIME, d=3, e=4)
+    k, v = g.input("K", (time, d), "f64"), g.input("V", (time, e), "f64")
+    before = g.state(time, (d, e), g.constant(0.0, "f64"))
+    after = step(before, k, v, time)
+    g.output("O", contract(g.input("Q", (time, d), "f64"), after, over=d))
+    g.output("S", recur(before, after))
+    same(g.program(), count)
+
+
+@pytest.mark.parametrize(("less", "count"), [(0, 2), (1, 0)])
+def test_steps_in_front_look_up_nothing_outside(less: int, count: int) -> None:
+    """Rows of a table that steps name by numbers from 0, or from 1."""
+    g = Graph("named")
+    time, d, e = g.axes(t=PRIME, d=3, e=4)
+    name = g.input("name", (time,), "i32", values=indices(9))
+    row = name - less if less else name
+    k = g.tensor("table", (9, 3), "f64", fill=0.0 if less else None)[row, d]
+    before = g.state(time, (d, e), g.constant(0.0, "f64"))
+    after = before * 0.5 + k * g.input("V", (time, e), "f64")
+    g.output("O", contract(g.input("Q", (time, d), "f64"), after, over=d))
+    recur(before, after)
+    same(g.program(), count)

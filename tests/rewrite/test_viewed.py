@@ -41,6 +41,16 @@ def pairs() -> Program:
     return g.program()
 
 
+def packed_pairs() -> Program:
+    """The same of weights of four bits, two to a byte."""
+    g = Graph("packed_pairs")
+    m, n, k = g.axes(m=8, n=12, k=16)
+    x, w = g.input("X", (m, k), "bf16"), g.tensor("W", (24, 16), "i4")
+    a, b = (contract(x, cast(w[2 * n + c, k], "bf16"), over=k) for c in range(2))
+    g.output("Y", a * b, "f32", (m, n))
+    return g.program()
+
+
 def digits() -> Program:
     """Sums by two digits inside of a third."""
     g = Graph("digits")
@@ -62,6 +72,7 @@ def same(program: Program, made: Program) -> None:
         (phases(), {"Q": (8, 4, 16), "K": (8, 4, 16), "V": (8, 4, 16)}),
         (phases(fill=0.0, ahead=1), {"Q": (8, 4, 16), "K": (8, 4, 16), "V": (8, 4, 16)}),
         (pairs(), {"X": (8, 16), "W": (12, 2, 16)}),
+        (packed_pairs(), {"X": (8, 16), "W": (12, 2, 8)}),
         (digits(), {"X": (3, 2, 4)}),
     ],
 )
@@ -98,6 +109,8 @@ def test_others_stay(make: Callable[[Graph], None]) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("program", [phases(64, 2), phases(64, 2, 0.0, 1), pairs(), digits()])
+@pytest.mark.parametrize(
+    "program", [phases(64, 2), phases(64, 2, 0.0, 1), pairs(), packed_pairs(), digits()]
+)
 def test_kernels_of_it_are_right(program: Program) -> None:
     assert not kernel_problems(program)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ir import Graph, cast, contract, operator, reduce, relu, rsqrt, sigmoid
+from ir import Graph, cast, contract, exp, operator, reduce, relu, rsqrt, sigmoid
 from ir.dtypes import dtype_of, from_float, numpy_dtype
 from ir.ops.base import Array
 from ir.oracle import evaluate, random_inputs
@@ -80,7 +80,22 @@ def chained(g: Graph, m: int, f: int, d: int, o: int) -> None:
     g.output("Y", contract(inner, u, over=hidden), "bf16")
 
 
+@operator
+def two_softmaxes(g: Graph, q: int, keys: int, more: int, d: int) -> None:
+    """What queries find among some keys and among others, each by a softmax of its own."""
+    i, e, v = g.axes(q=q, d=d, v=d)
+    query, found = g.input("Q", (i, e), "bf16"), []
+    for name, extent in (("a", keys), ("b", more)):
+        j = g.axis(name, extent)
+        s = contract(query, g.input(f"K{name}", (j, e), "bf16"), over=e)
+        p = exp(s - reduce("max", s, over=j))
+        o = contract(cast(p, "bf16"), g.input(f"V{name}", (j, v), "bf16"), over=j)
+        found.append(o / reduce("sum", p, over=j))
+    g.output("O", found[0] + found[1], "bf16", (i, v))
+
+
 JOINED: tuple[tuple[Program, tuple[str, ...]], ...] = (
+    (two_softmaxes.build(q=40, keys=64, more=96, d=64), ("tensor", "tensor")),
     (normed_product.build(m=40, n=64, k=512), ("block", "tensor")),
     (product_normed.build(m=40, n=64, k=512), ("tensor",)),
     (product_normed.build(m=40, n=512, k=64), ("tensor", "block")),

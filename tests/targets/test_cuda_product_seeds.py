@@ -124,6 +124,55 @@ def test_lags_of_a_long_sum_lie_in_one_thread() -> None:
     assert not lagged_seeds(_block(lags.build(b=8, t=16, lags=64)))  # a window
 
 
+@operator
+def between_columns(g: Graph, n: int, d: int) -> None:
+    """Sums of products of columns, as a covariance has them."""
+    nn, i, j = g.axes(n=n, i=d, j=d)
+    x = g.input("X", (nn, i), "f32")
+    g.output("C", contract(x, x.at(i=j), over=nn), "f32", (i, j))
+
+
+@operator
+def lowest(g: Graph, n: int, d: int) -> None:
+    """The corner of a box that holds all points."""
+    nn, dd = g.axes(n=n, d=d)
+    g.output("L", reduce("min", g.input("X", (nn, dd), "f32"), over=nn))
+
+
+FEW_POINTS = {
+    "tall": (_matmul(m=4096, n=32, k=65536, dtype="f32", ta=True), 8),
+    "columns": (between_columns.build(n=4194301, d=64), 256),
+    "box": (lowest.build(n=134217689, d=3), 128),
+}
+
+
+@pytest.mark.parametrize("name", FEW_POINTS)
+def test_long_sums_of_few_points_have_a_block_for_every_processor(name: str) -> None:
+    program, parts = FEW_POINTS[name]
+    space = BACKEND.space(program, HARDWARE)
+    rows = space.seed_rows(np.random.default_rng(0))
+    times = _times(space, rows)
+    assert space.columns(rows)["parts"][times.argmin()] >= parts
+    assert times.min() < 2.7
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+def test_parts_of_a_product_are_added() -> None:
+    program = between_columns.build(n=1531, d=24)
+    space, inputs = (
+        BACKEND.space(program, HARDWARE),
+        random_inputs(program, np.random.default_rng(1)),
+    )
+    rows = space.seed_rows(np.random.default_rng(0))
+    columns = space.columns(rows)
+    several = (columns["own.i"] > 1) & (columns["own.j"] > 1) & (columns["parts"] > 1)
+    wanted = bounds_of(program, inputs)
+    for mode, row in enumerate(rows[several][:2]):
+        kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+        assert not problems(program, kernel, inputs, wanted, 15 * mode)
+    assert several.sum() >= 2
+
+
 SMALL = (
     _matmul(m=70, n=50, k=33, dtype="f64"),
     _matmul(m=64, n=96, k=40, dtype="f64", ta=True, tb=True),

@@ -129,7 +129,8 @@ def _written(program: Program) -> Program:
     """What kernels are generated of."""
     from ir.rewrite.indexing import indexed
     from ir.rewrite.inhabited import inhabited
+    from ir.rewrite.levelled import levelled
     from ir.rewrite.turned import turned
     from ir.rewrite.undotted import undotted
 
-    return turned(undotted(indexed(inhabited(program))))
+    return turned(levelled(undotted(indexed(inhabited(program)))))

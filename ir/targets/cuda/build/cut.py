@@ -6,6 +6,7 @@ for every tile of a later product, or needs whole rows of an earlier one, goes t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -151,7 +152,20 @@ def _unlike_products(program: Program, chained: bool, engine: str) -> set[int]:
                 continue
             if not alike(program, (largest, other)):
                 found.add(boundary_of(program, other))
+                found.update(_reduced_with(program, sources, other, largest))
     return found
+
+
+def _reduced_with(program: Program, sources: Sequence[int], product: int, largest: int) -> set[int]:
+    """What is reduced of a product that another one is made of, which goes through memory as that
+    does (the sum of a softmax beside its weighted values): who reads it would multiply again."""
+    return {
+        boundary_of(program, source)
+        for source in sources
+        if not is_for_tensor_cores(program, source)
+        and shares_product(program, source, {product})
+        and not shares_product(program, source, {largest})
+    }
 
 
 def _inner_products(program: Program) -> set[int]:

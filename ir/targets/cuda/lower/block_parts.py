@@ -25,7 +25,7 @@ from ir.targets.cuda.text.passes import find_passes
 
 FLAG_BYTES = 16  # of shared memory, where a block learns whether it is the last
 Move = Callable[[int, str, str], str]
-WORD = frozenset({"f32", "i32"})  # register types of 4 bytes
+WORD, WIDE = frozenset({"f32", "i32"}), frozenset({"f64", "i64"})  # register types of 4, 8 bytes
 
 
 def shared_loops(program: Program) -> frozenset[str]:
@@ -44,7 +44,7 @@ def _can_share(program: Program, axis: str) -> bool:
     except Refusal:
         return False
     once = len(passes) == 1 and not passes[0].stores and set(passes[0].reductions) == {*reductions}
-    words = all(scalars.register_type(walked.nodes[p].dtype) in WORD for p in reductions)
+    words = all(scalars.register_type(walked.nodes[p].dtype) in WORD | WIDE for p in reductions)
     return once and words and set(reductions) <= only_stored(walked)
 
 
@@ -64,7 +64,7 @@ class Parts:
 
     def rooms(self, name: str, results: Sequence[int]) -> tuple[Room, ...]:
         """Workspace of kernel `name`."""
-        points = sum(self._points(position) for position in results)
+        points = self._words(results) * sum(self._points(position) for position in results)
         return (
             Room(f"{name}.{SHARES}", 4 * self.tiles * self.count * points),
             Room(f"{name}.{ARRIVALS}", 4 * self.tiles, clean=True),
@@ -75,7 +75,8 @@ class Parts:
         """What is written inside is done by the last block, on the combined results."""
         e, w = self.evaluator, self.evaluator.w
         points = sum(self._points(position) for position in results)
-        w.line(f"u32* const shares = {SHARES} + (i64){self.tile} * {self.count * points};")
+        room = self.count * points * self._words(results)
+        w.line(f"u32* const shares = {SHARES} + (i64){self.tile} * {room};")
         self._each(results, f"{self.part} * {points}", self._give)
         w.line(e.team.sync)
         arrived = f"{ARRIVALS} + {self.tile}"
@@ -91,27 +92,40 @@ class Parts:
             w.line(f"if ({e.team.thread} == 0) {ARRIVALS}[{self.tile}] = 0;")
             yield
 
+    def _type(self, position: int) -> str:
+        return scalars.register_type(self.evaluator.nodes[position].dtype)
+
+    def _words(self, results: Sequence[int]) -> int:
+        """Of each point: two where any result takes as many, so that all lie at even places."""
+        return 2 if any(self._type(position) in WIDE for position in results) else 1
+
     def _points(self, position: int) -> int:
         return prod(self.evaluator.tiles[axis] for axis in self.evaluator.nodes[position].axes)
 
     def _each(self, results: Sequence[int], start: str, move: Move) -> None:
         """`move` between registers and the workspace in the threads that hold the results."""
-        e, before = self.evaluator, 0
+        e, before, words = self.evaluator, 0, self._words(results)
         for position in results:
             axes = e.nodes[position].axes
             only = e.first_holder(axes)
             fragment = e.values[position]
             with e.w.block(f"if ({only})" if only else ""), e.each(fragment.digits) as point:
-                place = f"shares[{start} + {before} + {e.place_in_tile(axes, point)}]"
+                index = f"{start} + {before} + {e.place_in_tile(axes, point)}"
+                place = f"shares[{index}]" if words == 1 else f"shares[({index}) * {words}]"
                 e.w.line(move(position, e.element(fragment, point), place))
             before += self._points(position)
 
     def _give(self, position: int, register: str, place: str) -> str:
-        return f"{place} = tw_word({register});"
+        type_ = self._type(position)
+        return (
+            f"*({type_}*)&{place} = {register};"
+            if type_ in WIDE
+            else f"{place} = tw_word({register});"
+        )
 
     def _take(self, position: int, register: str, place: str) -> str:
-        dtype = self.evaluator.nodes[position].dtype
-        real = scalars.register_type(dtype) == "f32"
-        value = f"tw_float({place})" if real else f"(i32){place}"
+        dtype, type_ = self.evaluator.nodes[position].dtype, self._type(position)
+        value = f"tw_float({place})" if type_ == "f32" else f"(i32){place}"
+        value = f"*({type_}*)&{place}" if type_ in WIDE else value
         kind = self.evaluator.kind(position)
         return f"{register} = {self.evaluator.combine(kind, register, value, dtype)};"

@@ -57,6 +57,7 @@ from ir.targets.cuda.space.block_rules import OptionRules
 from ir.targets.cuda.space.block_shape import BlockShape
 from ir.targets.cuda.space.reads import Reads
 
+RESIDENT = 4  # blocks of products that a processor has at a time
 MAX_THREADS = 1024
 MAX_REGISTERS = 128  # of one value in one thread
 MAX_ALL = 192  # of all values that a thread may hold at a time, roughly
@@ -281,12 +282,12 @@ class BlockKernel:
         ]  # fmt: skip
         found += [(values, deep | {KEEP: True}) for values in self._rows_in_turn()]
         found += self._shared(found)
-        found += [
-            (values, {})
-            for values in (*window_seeds(self), *paired_seeds(self), *product_seeds(self))
-        ]
-        found += [(self._with_short(values), changed) for values, changed in found
-                  if self.shape.short]  # fmt: skip
+        products = [(values, dict[str, Value]()) for values in product_seeds(self)]
+        found += [(values, {}) for values in (*window_seeds(self), *paired_seeds(self))]
+        found += products + self._shared(products, RESIDENT)
+        short = [(self._with_short(values), changed) for values, changed in found
+                 if self.shape.short]  # fmt: skip
+        found += short + [one for one in self._shared(short) if one not in short]
         return self._with_options(found + lagged_seeds(self) + spread_seeds(self))
 
     def _with_short(self, values: dict[str, Value]) -> dict[str, Value]:
@@ -313,11 +314,12 @@ class BlockKernel:
         return tuple(map(int, next(domains, (1,))))
 
     def _shared(
-        self, found: Sequence[tuple[dict[str, Value], Mapping[str, Value]]]
+        self, found: Sequence[tuple[dict[str, Value], Mapping[str, Value]]], each: int = 1
     ) -> list[tuple[dict[str, Value], Mapping[str, Value]]]:
-        """The same, with so many parts of sums that there is a block for every processor."""
+        """The same, with so many parts of sums that there is a block for every processor, or
+        `each` of them."""
         shared: list[tuple[dict[str, Value], Mapping[str, Value]]] = []
-        loops, room = shared_loops(self.program), int(self.hardware["sms"])
+        loops, room = shared_loops(self.program), each * int(self.hardware["sms"])
         for values, changed in found:
             tiles = {axis: int(values[self.name(f"tile.{axis}")]) for axis in self.program.axes}
             counts = {axis: -(-extent // tiles[axis]) for axis, extent in self.program.axes.items()}

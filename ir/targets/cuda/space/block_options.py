@@ -27,6 +27,7 @@ WALKERS, AHEAD, PARTS = "walkers", "ahead", "parts"
 PARTS_USUAL, PARTS_MORE = (1, 2, 4, 8, 16, 32, 64), (128, 256)
 MAX_TILE = 1 << 15
 FEW = 16  # elements of outputs for each processor, below which their sums may have more parts
+LONG, MIDDLING = 1 << 19, 128  # points of a sum, and such elements where it has as many
 WAITS, SHARED, REGISTERS = "waits", "shared", "registers"
 NEEDED, FIRST = "needed", "first"
 PLAIN, STREAM = "plain", "stream"
@@ -98,8 +99,7 @@ def option_decisions(program: Program, hardware: Hardware, name: Name, axis: str
         offer(WAITS, (SHARED, REGISTERS), "pipeline",
               "where the loads of later steps wait")  # fmt: skip
     if shared_loops(program):
-        few = stored_points(program) < FEW * int(hardware["sms"])
-        offer(PARTS, (*PARTS_USUAL, *PARTS_MORE) if few else PARTS_USUAL, "split",
+        offer(PARTS, parts_of(program, hardware), "split",
               "blocks that share a walk; the last of them to arrive adds the parts")  # fmt: skip
     spread = spread_axes(program) if hardware["major"] >= 9 else ()
     if spread:
@@ -109,6 +109,17 @@ def option_decisions(program: Program, hardware: Hardware, name: Name, axis: str
         offer(PREFETCH, (0, 1, 2, 4), "pipeline",
               "first steps that are asked for while the kernel before still runs")  # fmt: skip
     return found
+
+
+def parts_of(program: Program, hardware: Hardware) -> tuple[int, ...]:
+    """Of how many parts a sum may be: of more where outputs are few, or sums so long that it pays
+    for blocks of products, too, that have many points each."""
+    points, longest = (
+        stored_points(program),
+        max(map(program.axes.__getitem__, shared_loops(program))),
+    )
+    few = points < (MIDDLING if longest >= LONG else FEW) * int(hardware["sms"])
+    return (*PARTS_USUAL, *PARTS_MORE) if few else PARTS_USUAL
 
 
 def stored_points(program: Program) -> int:
