@@ -68,7 +68,8 @@ def mapped(
 ) -> Error | None:  # fmt: skip
     """The error of `function`, of which `result` (of `dtype`) is the exact value.
 
-    Moved by an operand as the function is by either end of what that may be; first order in all.
+    Moved by an operand as the function is by either end of what that may be; first order in all,
+    but of products whose factors are both in doubt.
     `meaning` is the function with its attributes, where it has some; `floors` are what operands
     are at least.
     """
@@ -94,7 +95,28 @@ def mapped(
                     gap = gap + np.where(size > 0, beside, 0.0)
                 moved = Error(gap) if row.steps else _moved(gap, error, result.array)
             found = both(found, moved)
+        if row.name == "mul" and len(alike[0]) == 1:
+            found = both(found, _together(args, values, axes))
     return found
+
+
+def _together(
+    args: Sequence[TileArray], values: Sequence[Array], axes: tuple[str, ...]
+) -> Error | None:
+    """What a product is off where both factors may be off by more than they are: the product of
+    that, of which there is nothing in first order where both are 0 (choices in doubt)."""
+    sizes: list[Amount] = []
+    doubt: Any = True
+    for arg, value in zip(args, values, strict=True):
+        error = arg.error_over(axes)
+        if error is None or value.dtype.kind != "f":
+            return None
+        sizes.append(reach(error))
+        more = (sizes[-1] >= np.abs(value)) & (sizes[-1] > 0)
+        doubt = more & doubt
+        if not some(doubt):
+            return None
+    return Error(np.where(doubt, sizes[0] * sizes[1], 0.0))
 
 
 def widened(arg: TileArray, dtype: str) -> TileArray:

@@ -19,6 +19,7 @@ from ir.space import Constraint
 
 OVERLAP, TILE, ROWS, COLUMNS = "overlap", "tile", "rows", "columns"
 _STEPS = (2, 4, 8, 16)
+_WRITTEN = 640  # operations of an iteration, all of which are written out
 _WORTH = 2  # times as many points as are right at last, at most
 
 
@@ -50,10 +51,10 @@ class OverlapCuts:
         self.domains[OVERLAP] = (1, *steps)
         for axis, sizes in zip(windows.axes, tiles, strict=True):
             self.domains[self._tile(axis)] = sizes
-        if len(windows.axes) > 1 and len(offer.rows) > 1:
-            self.domains[ROWS] = offer.rows
-        if len(offer.columns) > 1:
-            self.domains[COLUMNS] = offer.columns
+        for stem, counts in ((ROWS, offer.rows), (COLUMNS, offer.columns)):
+            fits = tuple(n for n in counts if n == 1 or n * windows.work <= _WRITTEN)
+            if len(fits) > 1 and (stem == COLUMNS or len(windows.axes) > 1):
+                self.domains[stem] = fits
 
     @staticmethod
     def _tile(axis: str) -> str:
@@ -74,6 +75,10 @@ class OverlapCuts:
         own = self.windows.own(tile, steps)
         worth = min(own) > 0 and prod(tile) <= _WORTH * prod(own)
         return worth and self.windows.room(tile) <= self.offer.room
+
+    def _is_short(self, rows: int, columns: int) -> bool:
+        """Whether what is written out of an iteration is no longer than compilers take well."""
+        return rows * columns == 1 or rows * columns * self.windows.work <= _WRITTEN
 
     def whys(self) -> dict[str, str]:
         """What each decision is about."""
@@ -110,6 +115,8 @@ class OverlapCuts:
             )
             rows, columns = self.domains.get(ROWS, (1,))[-1:], self.domains.get(COLUMNS, (1,))[:2]
             for tile, *several in product(chosen, rows, columns):
+                if not self._is_short(*map(int, several)):
+                    continue
                 said = dict(zip(names, tile, strict=True)) | {OVERLAP: steps}
                 said |= dict(zip((ROWS, COLUMNS), several, strict=True))
                 yield {self.name(s): value for s, value in said.items() if s in self.domains}
@@ -129,7 +136,23 @@ class OverlapCuts:
         """`others`: decisions that are about loops step by step, with what they say elsewhere."""
         if not self.domains:
             return []
-        return [self._has_room(), self._alone(others)]
+        found = [self._has_room(), self._alone(others)]
+        both = {ROWS, COLUMNS} <= self.domains.keys()
+        return [*found, self._short()] if both else found
+
+    def _short(self) -> Constraint:
+        rows, columns = self.name(ROWS), self.name(COLUMNS)
+
+        def check(columns_: Columns) -> Any:
+            points = columns_[rows] * columns_[columns]
+            return (points == 1) | (points * self.windows.work <= _WRITTEN)
+
+        def explain(values: Mapping[str, Value]) -> str:
+            points = int(values[rows]) * int(values[columns])
+            return f"{points * self.windows.work} operations are written out, {_WRITTEN} at most"
+
+        needs = "what is written out of an iteration is short"
+        return Constraint(rows, needs, check, explain, reads=(rows, columns))
 
     def _has_room(self) -> Constraint:
         overlap = self.name(OVERLAP)

@@ -33,8 +33,9 @@ WORD = 4  # neighbours of the last axis that are read together: rows begin at mu
 class Windows:
     """What a loop may be cut along: `axes`, and the `margins` along each that a step needs of the
     states before it, and of what it keeps in arrays (`kept`); `steps` there are. An element of a
-    tile takes `bytes`, of all arrays. At so many points at the `ends` indices go otherwise than
-    elsewhere; `rings` are axes whose ends are beside each other."""
+    tile takes `bytes`, of all arrays, and is made by `work` operations. At so many points at the
+    `ends` indices go otherwise than elsewhere; `rings` are axes whose ends are beside each
+    other."""
 
     axes: tuple[str, ...]
     extents: tuple[int, ...]
@@ -42,6 +43,7 @@ class Windows:
     kept: tuple[Margin, ...]
     steps: int
     bytes: int
+    work: int = 1
     ends: tuple[Margin, ...] = ()
     rings: frozenset[str] = frozenset()
 
@@ -117,7 +119,8 @@ def windows_of(program: Program) -> Windows | None:
         for axis in axes
     )  # fmt: skip
     rings = frozenset(axis for axis, turn in turns if turn.wraps)
-    return Windows(axes, extents, most, kept, count, size, ends, rings)
+    work = sum(isinstance(program.nodes[p].op, Map | Cast | Read) for p in loop.inside)
+    return Windows(axes, extents, most, kept, count, size, work, ends, rings)
 
 
 def _turns(program: Program, loop: Carried) -> list[tuple[str, Turn]]:

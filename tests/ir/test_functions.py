@@ -38,6 +38,7 @@ from ir import (
 from ir.dtypes import from_float, numpy_dtype, whole_range
 from ir.oracle import answers
 from ir.ranges import integer_range
+from tests.judging import bounds_of
 
 Array = np.ndarray[Any, Any]
 WORDS: Any = ["x"]
@@ -373,3 +374,21 @@ def test_a_quotient_of_zero_is_zero() -> None:
     found = reaches(program, A=np.array([0.0, 3.0], np.float32))
     assert found[0] == 0
     assert 0 < found[1] < 1e-5
+
+
+def test_a_product_of_two_choices_in_doubt_may_be_what_neither_is_alone() -> None:
+    """The sign of what cancels, and whether that sign is wanted: both are 0, and both may be 1."""
+    g = Graph("cautious")
+    (i,) = g.axes(i=2)
+    old, new = (cast(g.input(name, (i,), "bf16"), "f32") for name in ("M", "G"))
+    c = 0.9 * old + 0.1 * new
+    sign = where(c > 0, 1.0, where(c < 0, -1.0, 0.0))
+    g.output("S", sign * where(sign * new > 0, 1.0, 0.0), "f32", (i,))
+    inputs = {
+        "M": from_float(np.array([0.234375, 1.0]), "bf16"),
+        "G": from_float(np.array([-2.109375, 1.0]), "bf16"),
+    }
+    found = bounds_of(g.program(), inputs)["S"]
+    assert found.low[0] <= -1.0
+    assert found.high[0] >= 1.0
+    assert found.high[1] - found.low[1] < 1e-5

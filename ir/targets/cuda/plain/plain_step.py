@@ -57,6 +57,7 @@ _TEAM_SHARE = 4  # loops of a step that are worth a team have so many iterations
 _PANELS = (8, 16, 32, 64, 128)  # points beside each other
 _APART = 8  # elements between rows of them, that ldmatrix meets no bank twice
 _REGISTERS, _LEAST_HELD = 65536, 28  # of a processor; of a thread beside results
+_SHARED_UNIT = 128  # bytes by which shared memory is given
 _RESERVED = 1024  # bytes of shared memory that a block has no say over
 RESIDENT = 1024  # threads of teams on a processor: blocks that wait for each other all run
 
@@ -345,7 +346,8 @@ class PlainStep:
 def blocks_at_a_time(hardware: Hardware, room: int, threads: int, held: int) -> int:
     """Blocks of so many threads that a processor has at a time, with bytes of shared memory, where
     a thread has so many registers at most."""
-    most = int(hardware["shared_bytes"]) // (room + _RESERVED)
+    taken = -(-room // _SHARED_UNIT) * _SHARED_UNIT + _RESERVED
+    most = (int(hardware["shared_bytes"]) + _RESERVED) // taken
     return max(1, min(most, RESIDENT // threads, _REGISTERS // (threads * held)))
 
 
