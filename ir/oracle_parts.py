@@ -43,6 +43,16 @@ def states_of(program: Program, position: int) -> tuple[int, ...]:
     return _folds(program).get(position, (position,))
 
 
+@lru_cache(maxsize=64)
+def _combined_behind(program: Program) -> tuple[frozenset[str], ...]:
+    """Axes along which something is combined, or read elsewhere, in what each node is made of."""
+    found: list[frozenset[str]] = []
+    for node in program.nodes:
+        behind = (found[arg] | entangled(program, program.nodes[arg]) for arg in node.args)
+        found.append(frozenset[str]().union(*behind))
+    return tuple(found)
+
+
 def fused(program: Program, position: int) -> bool:
     """Whether a node is a product that only sums read, so that it is never formed."""
     node = program.nodes[position]
@@ -178,13 +188,15 @@ class Operands:
         return self._along([axis for axis in op.over if axis not in whole | {around.axis}])
 
     def _along(self, axes: Sequence[str]) -> list[Evaluation]:
-        """Parts of the longest of some axes that the largest operand has."""
+        """Parts of the longest of some axes that the largest operand has, and along which nothing
+        that it is made of needs all points: what is evaluated inside of a part has its share."""
         program, around = self.around.program, self.around
         formed = [p for p in self.made if not fused(program, p)]
         largest = max(formed, key=self._size, default=None)
         if largest is None or self._size(largest) <= around.room:
             return []
-        own = [axis for axis in axes if axis in program.nodes[largest].axes]
+        behind = _combined_behind(program)[self.position]
+        own = [axis for axis in axes if axis in program.nodes[largest].axes and axis not in behind]
         axis = max(own, key=lambda a: len(around.coordinates[a]), default=None)
         if axis is None:
             return []

@@ -443,7 +443,7 @@ def test_teams_step_together(name: str, words: dict[str, Any], team: int, mode: 
     program = load_operator(name).build(**words)
     space = BACKEND.space(program, HARDWARE)
     assert team in next(d for d in space.decisions if d.name == "team").domain
-    row = space.pin({"team": team, "threads": 32}).any_legal(np.random.default_rng(0))
+    row = space.pin({"team": team, "threads": 32, "overlap": 1}).any_legal(np.random.default_rng(0))
     kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
     (launch,) = json.loads(kernel.text("launch"))["kernels"]
     assert launch.get("cooperative", False) == (team > 1)
@@ -455,10 +455,10 @@ def test_teams_step_together(name: str, words: dict[str, Any], team: int, mode: 
 def test_teams_are_no_larger_than_what_runs_at_a_time() -> None:
     program = load_operator("life").build(m=4096, n=4096, steps=16)
     space = BACKEND.space(program, HARDWARE)
-    (first, *_) = space.seed_rows(np.random.default_rng(0))
-    chosen = space.schedule(first).as_dict()
-    running = int(chosen["team"]) * int(chosen["threads"])
-    assert running == 1024 * int(HARDWARE["sms"])
+    seeds = [seed for seed in space.seeds if "team" in seed and seed["overlap"] == 1]
+    largest = max(seeds, key=lambda seed: int(seed["team"]) * int(seed["threads"]))
+    assert int(largest["team"]) * int(largest["threads"]) == 1024 * int(HARDWARE["sms"])
+    chosen = {**space.schedule(space.any_legal(np.random.default_rng(0))).as_dict(), **largest}
     too_many = {**chosen, "threads": 512, "team": 528}
     refusal = space.refusal(Schedule.of("cuda", too_many))
     assert refusal is not None
