@@ -34,7 +34,7 @@ from ir.targets.cuda.cost.overlap_costs import OverlapCosts
 from ir.targets.cuda.cost.product_costs import ProductCosts
 from ir.targets.cuda.cost.touched import repeated, touched_bytes
 from ir.targets.cuda.plain.plain_held import waits_of
-from ir.targets.cuda.plain.plain_products import Tile
+from ir.targets.cuda.plain.plain_products import Tile, tile_of
 from ir.targets.cuda.plain.plain_shape import loops_of_registers
 from ir.targets.cuda.plain.plain_staged import requests_of
 from ir.targets.cuda.plain.plain_step import PlainStep, array_bytes, column_bytes
@@ -53,7 +53,6 @@ from ir.targets.cuda.space.plain import (
     THREADS,
     TILES,
     PlainCudaKernel,
-    tile_of,
 )
 
 Array = NDArray[np.float64]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ir.targets.cuda.plain.plain_text import PlainText
     from ir.targets.cuda.plain.plain_weights import Weights
 
+NONE = "none"
 HALF = 8  # rows of a fragment's halves, and of the matrices that ldmatrix moves
 _QUAD = 4  # neighbours along the depth that a lane has
 _TOGETHER = 4  # steps along the depth that the compiler sees at once
@@ -68,6 +69,14 @@ class Tile:
         """How many tiles there are: of products side by side, along rows, along columns."""
         batch, rows, columns = products.sides
         return batch, -(-rows // (ROWS * self.rows)), -(-columns // (COLUMNS * self.columns))
+
+
+def tile_of(name: str) -> Tile | None:
+    """The tile of a warp, in instructions, by its rows and columns; None where there is none."""
+    if name == NONE:
+        return None
+    rows, columns = map(int, name.split("x"))
+    return Tile(rows // ROWS, columns // COLUMNS)
 
 
 class TensorProducts:

@@ -29,8 +29,8 @@ from ir.space import Constraint
 from ir.target import Hardware
 from ir.targets.cuda.grid.overlap import starts_early
 from ir.targets.cuda.launch import Launch
-from ir.targets.cuda.layouts.woven import COLUMNS, ROWS
-from ir.targets.cuda.plain.plain_products import Tile
+from ir.targets.cuda.layouts.woven import ROWS
+from ir.targets.cuda.plain.plain_products import NONE, tile_of
 from ir.targets.cuda.plain.plain_step import RESIDENT, PlainStep, Settings
 from ir.targets.cuda.plain.plain_stream import WIDEST
 from ir.targets.cuda.seeds.plain_seeds import fastest_cuts, tiled_seeds
@@ -48,7 +48,6 @@ from ir.targets.cuda.space.plain_rules import (
 THREADS, FOLD, RUN, TEAM, AHEAD = "threads", "fold", "run", "team", "ahead"
 ALONE, BESIDE, SHARE, MMA, FETCH = "alone", "beside", "share", "mma", "prefetch"
 STEPS, STAGED = "steps", "staged"
-NONE = "none"
 TILES = (NONE, "16x8", "16x16", "16x32", "32x16", "32x32", "32x64", "64x16", "64x32")
 THREAD, BLOCK = "thread", "block"
 _THREADS = (32, 64, 128, 256, 512)
@@ -57,14 +56,6 @@ _BESIDE = ((128, 8, 0, THREAD), (64, 16, 0, THREAD), (256, 8, 0, THREAD), (128, 
 _SHARES = (1, 4, 8, 16, 32)
 _APART = 16  # steps of a turn at most, among seeds of threads that read their rows apart
 _LONG = 512  # iterations of a fold from which blocks come first among seeds
-
-
-def tile_of(name: str) -> Tile | None:
-    """The tile of a warp, in instructions; None where there is none."""
-    if name == NONE:
-        return None
-    rows, columns = map(int, name.split("x"))
-    return Tile(rows // ROWS, columns // COLUMNS)
 
 
 class PlainCudaKernel:
