@@ -44,9 +44,12 @@ class OverlapCuts:
     def __init__(self, windows: Windows, offer: Offer, name: Callable[[str], str]) -> None:
         self.windows, self.offer, self.name = windows, offer, name
         self.domains: dict[str, tuple[Value, ...]] = {}
-        steps = tuple(count for count in _STEPS if count <= windows.steps)
         tiles = [self._sizes(n) for n in range(len(windows.axes))]
-        if not any(self.fits(tile, count) for count in steps for tile in product(*tiles)):
+        steps = tuple(
+            count for count in _STEPS
+            if count <= windows.steps and any(self.fits(tile, count) for tile in product(*tiles))
+        )  # fmt: skip
+        if not steps:
             return
         self.domains[OVERLAP] = (1, *steps)
         for axis, sizes in zip(windows.axes, tiles, strict=True):
