@@ -40,7 +40,7 @@ from ir.plain.scalars import both, call, convert, flat, index, number, plus, tim
 from ir.plain.values import Given, Point, Values
 from ir.plain.windows import Windows, windows_of
 
-_SEVERAL = 3  # tiles along an axis, from which on some leave the grid nowhere
+_SEVERAL = 3  # tiles along each axis, from which on some leave the grid nowhere
 
 
 def overlapped_kernel(values: Values, overlap: Overlap) -> PlainKernel:
@@ -96,7 +96,7 @@ class _Overlapped(TileArrays):
             end = index(self.program.axes[axis] - last - self.wide(axis))
             within = both(within, Call("le", (index(first), self.base[axis]), "bool"))
             within = both(within, Call("le", (self.base[axis], end), "bool"))
-        if within is None or max(side.count for side in self.sides.values()) < _SEVERAL:
+        if within is None or min(side.count for side in self.sides.values()) < _SEVERAL:
             self._round(self.block)
             return
         self.edged, middle = False, self.block.inner()
@@ -120,8 +120,6 @@ class _Overlapped(TileArrays):
             if self.skipped:
                 left = Call("sub", (index(self.skipped), times(self.round, self.steps)), "i64")
                 first = Call("max", (left, index(0)), "i64")
-                if self.rounds == 1:
-                    first = index(self.skipped)
             block.add(Between(k, first, index(self.steps - 1), inner.body, often))
         self._step(block, index(self.steps - 1), last=True)
 
@@ -138,8 +136,7 @@ class _Overlapped(TileArrays):
         if self.skipped:
             first = Call("eq", (self.round, index(0)), "bool")
             other = index(self.skipped % 2)
-            half = Call("where", (first, other, index(0)), "i64") if self.rounds > 1 else other
-            half = block.named(half, "half")
+            half = block.named(Call("where", (first, other, index(0)), "i64"), "half")
         for before in self.befores:
             kept = self.kept[before]
 
@@ -236,8 +233,7 @@ class _Overlapped(TileArrays):
         like = made[0][1] if made else None
         kept = self.kept[like] if like is not None else self._history(histories[0])
         writes: list[Callable[[], None]] = []
-        single = self.overlap.rows == self.overlap.columns == 1
-        region = OWN if last and single else TILE
+        region = OWN if last and self.single else TILE
 
         def compute(inner: Block, there: Point) -> None:
             at = {**there, self.loop.axis: time}
@@ -288,8 +284,7 @@ class _Overlapped(TileArrays):
             self.values.store(there, position, at)
         if last and made:
             self._results(there, made, found, at)
-        single = self.overlap.rows == self.overlap.columns == 1
-        own = self.is_own(at, last and single)
+        own = self.is_own(at, last and self.single)
         if own is None:
             block.statements.extend(there.statements)
         else:
@@ -323,8 +318,6 @@ class _Overlapped(TileArrays):
     def _finals(self, behind: Sequence[int]) -> list[int]:
         """Outputs that are made of states at the end."""
         return [p for p in self.values.behind(behind) if p not in self.plan.histories]
-
-    # --- loops ------------------------------------------------------------------------------------
 
 
 def _number(scalar: Scalar) -> int:

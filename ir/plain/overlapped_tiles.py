@@ -51,6 +51,7 @@ class TileArrays:
         self.plan = steps_of(self.program, self.loop)
         self.total = self.program.axes[self.loop.axis]
         self.steps = min(overlap.steps, self.total)
+        self.single = overlap.rows == overlap.columns == 1  # points of an iteration
         self.rounds = -(-self.total // self.steps)
         self.skipped = self.rounds * self.steps - self.total  # steps that the first round has not
         self.sides = windows.sides(overlap.tile, self.steps)
@@ -272,17 +273,12 @@ class TileArrays:
         block.add(Spread(tuple(variables), inner.body))
 
     def _several(self, kept: Kept) -> dict[str, int]:
-        """Points of one iteration along axes: rows along the first, columns along the last."""
-        if not kept.own:
-            return {}
-        found = {kept.own[-1]: self.overlap.columns}
-        if len(kept.own) > 1:
-            found[kept.own[0]] = self.overlap.rows
-        return {
-            axis: count
-            for axis, count in found.items()
-            if axis in self.sides and self.sides[axis].tile % count == 0
-        }
+        """Points of one iteration along the tile's axes: rows along the first, columns the last."""
+        tiled = [axis for axis in kept.own if axis in self.sides]
+        found = dict.fromkeys(tiled[-1:], self.overlap.columns)
+        if len(tiled) > 1:
+            found[tiled[0]] = self.overlap.rows
+        return {a: count for a, count in found.items() if self.sides[a].tile % count == 0}
 
     def _place(self, block: Block, axis: str, place: Scalar, region: str) -> Scalar:
         """The coordinate of an element, of which only where it is in an array has a name."""

@@ -33,8 +33,8 @@ WORD = 4  # neighbours of the last axis that are read together: rows begin at mu
 class Windows:
     """What a loop may be cut along: `axes`, and the `margins` along each that a step needs of the
     states before it, and of what it keeps in arrays (`kept`); `steps` there are. An element of a
-    tile takes `bytes`, of all arrays, and is made by `work` operations. At so many points at the
-    `ends` indices go otherwise than elsewhere; `rings` are axes whose ends are beside each
+    tile takes `bytes`, of so many `arrays`, and is made by `work` operations. At so many points at
+    the `ends` indices go otherwise than elsewhere; `rings` are axes whose ends are beside each
     other."""
 
     axes: tuple[str, ...]
@@ -44,6 +44,7 @@ class Windows:
     steps: int
     bytes: int
     work: int = 1
+    arrays: int = 1
     ends: tuple[Margin, ...] = ()
     rings: frozenset[str] = frozenset()
 
@@ -63,15 +64,26 @@ class Windows:
 
     def room(self, tile: tuple[int, ...]) -> int:
         """Bytes of a group's arrays."""
-        return self.bytes * prod(side.wide for side in self.sides(tile, 1).values())
+        wide = (
+            low + extent + high
+            for extent, (low, high) in zip(tile, self._beside(tile), strict=True)
+        )
+        return self.bytes * prod(wide)
+
+    def _beside(self, tile: tuple[int, ...]) -> list[Margin]:
+        """What an array has before and behind the points of a tile: the margins, and along the last
+        axis whole words."""
+        found = list(self.margins)
+        if tile[-1] % WORD == 0:
+            low, high = found[-1]
+            found[-1] = (-(-low // WORD) * WORD, -(-high // WORD) * WORD)
+        return found
 
     def sides(self, tile: tuple[int, ...], steps: int) -> dict[str, Side]:
         """How tiles, and arrays of them, lie along each axis."""
         found: dict[str, Side] = {}
         for n, (axis, extent) in enumerate(zip(self.axes, self.extents, strict=True)):
-            low, high = self.margins[n]
-            unit = WORD if n == len(self.axes) - 1 and tile[n] % WORD == 0 else 1
-            low, high = (-(-margin // unit) * unit for margin in (low, high))
+            low, high = self._beside(tile)[n]
             own, (lost, _) = self.own(tile, steps)[n], self.lost(steps)[n]
             wide = low + tile[n] + high
             found[axis] = Side(extent, tile[n], own, -(-extent // own), low, wide, low + lost)
@@ -120,7 +132,8 @@ def windows_of(program: Program) -> Windows | None:
     )  # fmt: skip
     rings = frozenset(axis for axis, turn in turns if turn.wraps)
     work = sum(isinstance(program.nodes[p].op, Map | Cast | Read) for p in loop.inside)
-    return Windows(axes, extents, most, kept, count, size, work, ends, rings)
+    arrays = len(states) + len(steps.kept)
+    return Windows(axes, extents, most, kept, count, size, work, arrays, ends, rings)
 
 
 def _turns(program: Program, loop: Carried) -> list[tuple[str, Turn]]:

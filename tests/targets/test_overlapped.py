@@ -10,8 +10,10 @@ import pytest
 
 from experiments.corpus import grids
 from explorer.measure import Measurer
+from ir import Graph, recur, reduce
 from ir.phases import phases_of
 from ir.plain.pieces import Overlap, Ways
+from ir.program import Program
 from ir.registry import load_operator
 from ir.schedule import Schedule
 from ir.target import Hardware, get_backend
@@ -106,9 +108,21 @@ def test_tiles_have_sizes_where_steps_are_several_and_blocks_nothing_else() -> N
     assert "points are right at last" in str(refused)
 
 
-def test_estimates_of_tiles_are_those_of_their_own_kernels_loops() -> None:
+def layers(m: int = 512, n: int = 512) -> Program:
+    """Channels, which a step mixes, before or behind the grid that they lie on."""
+    g = Graph("layers")
+    t, i, j, k, c = g.axes(t=9, i=m, j=n, k=3, c=3)
+    x = g.state(t, (k, i, j), g.input("X", (k, i, j), "f32"))
+    mixed = reduce("sum", x.at(k=c, i=i - 1, fill=0) * g.input("W", (k, c), "f32"), over=(c,))
+    g.output("Y", recur(x, mixed + x.at(j=j + 1, fill=0)), "f32", (k, i, j))
+    return g.program()
+
+
+@pytest.mark.parametrize("program", [load_operator("life").build(m=512, n=512, steps=9), layers()],
+                         ids=["life", "layers"])  # fmt: skip
+def test_estimates_of_tiles_are_those_of_their_own_kernels_loops(program: Program) -> None:
     """A small tile stands for all: what it gives for its own size is what the kernel has."""
-    (phase,) = phases_of(load_operator("life").build(m=512, n=512, steps=9))
+    (phase,) = phases_of(program)
     kernel = PlainCudaKernel(phase.program, "", HOPPER)
     windows = kernel.cuts.choices.windows
     assert windows is not None
@@ -118,6 +132,22 @@ def test_estimates_of_tiles_are_those_of_their_own_kernels_loops() -> None:
     own, told = stages_of(step.plain), costs.stages(overlap)
     assert [(s.iterations, s.often) for s in own] == [(s.iterations, s.often) for s in told]
     assert costs.clocks(overlap, 256).points == step.points
+
+
+def test_a_tile_that_is_all_margin_is_refused_in_a_line() -> None:
+    """What a step keeps is needed so far around that nothing of the smallest tile is right."""
+    g = Graph("wide")
+    t, i, j, a = g.axes(t=4, i=512, j=512, a=17)
+    x = g.state(t, (i, j), g.input("X", (i, j), "f32"))
+    near = x * 2.0 + 1.0
+    around = reduce("sum", near.at(i=i + a - 8, fill=0), over=(a,))
+    g.output("Y", recur(x, around * 0.05 + near.at(j=j + 1, fill=0)), "f32", (i, j))
+    space = CUDA.space(g.program(), HOPPER)
+    values = space.schedule(space.sample(np.random.default_rng(0), 1)[0]).as_dict()
+    values |= {"overlap": 2, "tile.i": 16, "tile.j": 32}
+    refused = space.refusal(Schedule("cuda", tuple(values.items())))
+    assert refused is not None
+    assert "points are right at last" in str(refused)
 
 
 def test_what_cannot_be_cut_has_no_such_decision() -> None:

@@ -238,8 +238,8 @@ class OverlapCosts:
         sides = self.windows.sides(tile, overlap.steps).values()
         wide, own = prod(side.wide for side in sides), prod(tile) // (rows * columns)
         stages = []
-        for stage in stages_of(kernel):
-            whole = stage.iterations % wide == 0 and stage.results > 0 and stage.iterations >= wide
+        for number, stage in enumerate(stages_of(kernel)):
+            whole = number < self.windows.arrays  # what is brought comes first
             stages.append((stage, whole, stage.iterations / (wide if whole else own)))
         tiles = prod(side.count for side in sides)
         points = prod(extent for _, extent in kernel.points) // tiles
