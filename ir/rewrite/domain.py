@@ -85,6 +85,25 @@ class Gap:
         return frozenset(name for one in every for name, _ in one.terms)
 
 
+def ending(program: Program, axis: str) -> tuple[int, ...]:
+    """Conditions which, once they fail along `axis`, fail at all points behind as well, and without
+    which a point adds nothing to any reduction over it."""
+    found = dict[int, None]()
+    for node, fails in deciding(program, axis).items():
+        pending = [program.nodes[node].args[0]] if fails else []
+        while pending:
+            position = pending.pop()
+            if program.nodes[position].op == Map("and"):
+                pending += program.nodes[position].args
+                continue
+            bounds = _conjuncts(program, position, True)
+            signs = [dict(bound.terms).get(axis, 0) for bound in bounds]
+            ends = min(signs, default=0) < 0 and max(signs) <= 0
+            if ends and only_bounds(program, position, True):
+                found[position] = None
+    return tuple(found)
+
+
 @lru_cache(maxsize=4096)
 def live_gap(program: Program, axis: str) -> Gap | None:
     """Where a mask leaves two spans of `axis`, as a window beside the first points does, what is

@@ -19,6 +19,7 @@ from ir.space import Columns
 from ir.stages import is_reduction, reduced_axes
 from ir.target import Hardware
 from ir.targets.cuda.build.products import depends_on_reduction
+from ir.targets.cuda.cost.alive import alive
 from ir.targets.cuda.cost.costs import (
     FILL_CLOCKS,
     LANES_PER_CLOCK,
@@ -107,6 +108,7 @@ class BlockCosts:
         moved = self._moved(columns, tiles, own) + self._read_again(
             columns, tiles, blocks, resident
         )
+        live = self._alive(tiles, own, columns.rows)
         asked = np.clip(self.kernel.reads.bytes(columns) / ASKED_BYTES, 1.0, 8.0)
         share = blocks / self.hardware["sms"]
         together = np.minimum(resident, np.ceil(share))  # blocks of a processor at a time
@@ -119,7 +121,7 @@ class BlockCosts:
         read = read / self.hardware["sms"]
         met = self._met(columns, tiles, own, threads) / SHUFFLES_PER_CLOCK / self.hardware["sms"]
         chained = self._chain_clocks(own, threads)
-        inside = np.maximum(work + met, read)
+        inside = np.maximum(work * live + met, read * live)
         rounds = np.ceil(waves) / np.maximum(waves, 1e-9)
         near = {*self.kernel.shape.reduced} <= self.kernel.reads.spanned
         late = NEAR_CLOCKS if near else TRIP_CLOCKS
@@ -127,9 +129,12 @@ class BlockCosts:
         meeting = np.where(self._option(columns, PARTS, 1) > 1, FILL_CLOCKS, 0.0)
         meeting = meeting + np.ceil(waves) * self._across_blocks(columns)
         inside = inside * self._uneven(blocks, resident, threads) * self._spilt(held, threads)
-        clocks = np.maximum(traffic / np.clip(busy, 0.02, 1.0), inside)
+        once = np.minimum(traffic, traffic * self.program.bytes / moved)
+        gone = np.maximum(traffic * live, once)
+        clocks = np.maximum(gone / np.clip(busy, 0.02, 1.0), inside)
         wait = wait + np.where(trips > 1, chained, 0.0)
-        clocks = np.maximum(clocks, np.maximum(np.ceil(waves) * trips * wait, share * BLOCK_CLOCKS))
+        steps = np.ceil(waves) * np.maximum(trips * live, 1.0)
+        clocks = np.maximum(clocks, np.maximum(steps * wait, share * BLOCK_CLOCKS))
         clocks = clocks + FILL_CLOCKS + meeting
         vector = array_of(columns[self.kernel.name("vector")])
         return {
@@ -140,6 +145,11 @@ class BlockCosts:
             **self._roles(columns, tiles, own), **self._options(columns),
             "clocks": clocks, "traffic": traffic,
         }  # fmt: skip
+
+    def _alive(self, tiles: dict[str, Array], own: dict[str, Array], rows: int) -> Array:
+        """The share of what main loops go over that masks leave."""
+        reduced = self.kernel.shape.reduced
+        return _product([alive(self.program, a, tiles, own, rows) for a in reduced], rows)
 
     def _uneven(self, blocks: Array, resident: Array, threads: Array) -> Array:
         """How much longer processors take for what they issue than if all had their share of it,

@@ -41,10 +41,11 @@ from ir.targets.cuda.layouts.windows import alike
 from ir.targets.cuda.lower.block_parts import FLAG_BYTES, Parts
 from ir.targets.cuda.plans.block_plan import BlockPlan
 from ir.targets.cuda.text import scalars
-from ir.targets.cuda.text.bounds import loop_bounds
+from ir.targets.cuda.text.bounds import loop_bounds, stops
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.loops import TileBody
 from ir.targets.cuda.text.naming import text_name
+from ir.targets.cuda.text.passes import meets
 from ir.targets.cuda.text.printer import Printer
 from ir.targets.cuda.text.registers import SCRATCH_BYTES, Fragment, Team
 from ir.targets.cuda.text.transfers import Staged
@@ -193,7 +194,25 @@ class BlockLowering(Printer):
                 later.append(f"{at} != {low}")
             self.body.later = " || ".join(later)
             with self.e.scope(), self.e.repeating(True):
+                self._stop(loop, axis)
                 self.all(loop.body)
+
+    def _stop(self, loop: Loop, axis: str) -> None:
+        """Leave the innermost loop, along `axis`, where none of a thread's points has more to come:
+        that is each thread's own to tell if none waits for another in a step."""
+        statements = tuple(walk(loop.body))
+        done = [self.kernel.operation(one.operation) for one in statements if isinstance(one, Do)]
+        parts = [part for one in done for part in one.parts]
+        if len(done) < len(statements) or any(part.kind != REDUCE for part in parts):
+            return
+        if meets(self.program, tuple(part.node for part in parts), self.plan.looped):
+            return
+        for condition in stops(self.e, axis):
+            fragment, some = self.e.fragment(condition), self.w.name("some")
+            self.w.line(f"bool {some} = false;")
+            with self.e.each(fragment.digits) as point:
+                self.w.line(f"{some} |= {self.e.element(fragment, point)};")
+            self.w.line(f"if (!{some}) break;")
 
     def _bounds(self, axis: str) -> tuple[str, str]:
         """First point and end of this block's main loop along an axis, as text."""

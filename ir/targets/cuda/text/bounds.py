@@ -10,7 +10,15 @@ from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.ops.map import Map
 from ir.program import Program
-from ir.rewrite.domain import MOST_READ, Condition, block_of, live_gap, live_range, sufficient
+from ir.rewrite.domain import (
+    MOST_READ,
+    Condition,
+    block_of,
+    ending,
+    live_gap,
+    live_range,
+    sufficient,
+)
 from ir.targets.cuda.text.evaluate import Evaluator
 
 _FAR = 1 << 30  # of what is read: what is added to it does not overflow
@@ -26,7 +34,7 @@ class Free:
     high: tuple[str, ...]
 
 
-def _narrowing(program: Program, axis: str) -> tuple[Condition, ...]:
+def narrowing(program: Program, axis: str) -> tuple[Condition, ...]:
     """What a point of an axis must fulfil to matter: nothing where something is stored over it."""
     stored = any(axis in store.axes for _, store in program.stores())
     return () if stored else live_range(program, axis)
@@ -36,7 +44,7 @@ def loop_bounds(evaluator: Evaluator, axis: str) -> tuple[str, str]:
     """First point (a multiple of the tile) and end of the main loop along `axis`, as text."""
     extent, tile = evaluator.program.axes[axis], evaluator.tiles[axis]
     low, high = "0", str(extent)
-    for condition in _narrowing(evaluator.program, axis):
+    for condition in narrowing(evaluator.program, axis):
         terms = dict(condition.terms)
         coefficient = terms.get(axis, 0)
         rest = _largest(evaluator, condition, axis)
@@ -49,6 +57,15 @@ def loop_bounds(evaluator: Evaluator, axis: str) -> tuple[str, str]:
         else:
             low = f"max({low}, (-({rest})) / {tile} * {tile})"
     return low, high
+
+
+def stops(evaluator: Evaluator, axis: str) -> tuple[int, ...]:
+    """Conditions by which a thread's main loop along `axis` ends for its own points, whose bounds
+    a tile has several of."""
+    conditions = (one for one in narrowing(evaluator.program, axis) if one.reads)
+    ends = [one for one in conditions if dict(one.terms).get(axis, 0) < 0]
+    told = all(_largest(evaluator, one, axis) is not None for one in ends)
+    return () if told else ending(evaluator.program, axis)
 
 
 def gap_bounds(evaluator: Evaluator, axis: str) -> tuple[str, str, str] | None:
@@ -76,7 +93,7 @@ def gap_bounds(evaluator: Evaluator, axis: str) -> tuple[str, str, str] | None:
 
 def ends_early(program: Program, axis: str) -> bool:
     """Whether a mask, or what is read, may end a main loop along an axis before the axis does."""
-    return any(dict(one.terms).get(axis, 0) < 0 for one in _narrowing(program, axis))
+    return any(dict(one.terms).get(axis, 0) < 0 for one in narrowing(program, axis))
 
 
 def blocks_along(evaluator: Evaluator, walked: tuple[str, ...]) -> str | None:

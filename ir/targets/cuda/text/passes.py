@@ -101,3 +101,16 @@ def runs_behind(program: Program, position: int) -> bool:
             return True
         pending.extend(program.nodes[here].args)
     return False
+
+
+def meets(program: Program, reductions: tuple[int, ...], looped: frozenset[str]) -> bool:
+    """Whether a step over `looped` reduces anything else than `reductions` combine over all steps,
+    or reads what these are by then: threads that share it have to meet."""
+    sums = {p: node for p, node in enumerate(program.nodes) if is_reduction(node)}
+    before = frozenset(p for p, node in sums.items() if looped & {*reduced_axes(node)})
+    for position in needed(program, reductions, before):
+        node = program.nodes[position]
+        within = position in sums and position not in before and looped & {*node.axes}
+        if within or isinstance(node.op, (Now, Prior)):
+            return True
+    return False
