@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ir.dtypes import compute_dtype
 from ir.errors import ProgramError
 from ir.merges import NAMED, merge_of
 from ir.ops.load import Index
@@ -25,7 +24,6 @@ from ir.plain.code import (
     Scalar,
     Spread,
     Write,
-    is_free,
 )
 from ir.plain.gathered import Gathered, fits_a_group, under, workers_of
 from ir.plain.ordered import Ordered, plan_of
@@ -121,8 +119,7 @@ def scatter_choices(program: Program, group: list[int]) -> Choices:
     behind = sources[sources.index(axis) :]
     inner = any(other in op.owned and extents[other] > 1 for other in behind)
     ordered = plan_of(program, group[0]) is not None
-    free = is_free(op.kind, compute_dtype(node.dtype))
-    shared = free and fits_a_group(program, group[0])
+    shared = fits_a_group(program, group[0])
     private = workers_of(program, group[0]) > 0
     return Choices(extents[axis], True, True, inner, ordered, shared, private)
 

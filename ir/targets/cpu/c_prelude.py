@@ -221,7 +221,7 @@ class Prelude:
         name, one = self.type(type), self.load(Type(type.scalar))
         offsets = self.vector("i64", type.lanes)
         return self._add(
-            f"gather_at_{name}", name, f"const char *p, {offsets} at", f"{name} x;",
+            f"gather_at_{name}", name, f"const char *p, {offsets} at", f"{name} x = {{0}};",
             f"for (int l = 0; l < {type.lanes}; l++) x[l] = {one}(p + at[l]);", "return x;",
         )  # fmt: skip
 
@@ -232,7 +232,7 @@ class Prelude:
         count = type.lanes * len(parts)
         table = f"static const {_SCALARS[type.scalar]} table[{count}] = {{{', '.join(parts)}}};"
         body: tuple[str, ...] = (
-            table, f"{kind} x;", f"for (int l = 0; l < {type.lanes}; l++) x[l] = table[at[l]];",
+            table, f"{kind} x = {{0}};", f"for (int l = 0; l < {type.lanes}; l++) x[l] = table[at[l]];",
             "return x;",
         )  # fmt: skip
         if row is not None:

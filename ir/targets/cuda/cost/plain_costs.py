@@ -13,6 +13,7 @@ from ir.columns import Columns
 from ir.dtypes import is_float
 from ir.plain.accesses import arrays_in, every, nested
 from ir.plain.code import (
+    GROUP,
     TENSOR,
     THREAD,
     Accumulate,
@@ -33,13 +34,14 @@ from ir.targets.cuda.cost.line_costs import lines_of
 from ir.targets.cuda.cost.overlap_costs import OverlapCosts
 from ir.targets.cuda.cost.product_costs import ProductCosts
 from ir.targets.cuda.cost.touched import repeated, touched_bytes
-from ir.targets.cuda.plain.plain_held import waits_of
+from ir.targets.cuda.plain.plain_held import asks_of, waits_of
 from ir.targets.cuda.plain.plain_products import Tile, tile_of
 from ir.targets.cuda.plain.plain_shape import loops_of_registers
 from ir.targets.cuda.plain.plain_staged import requests_of
 from ir.targets.cuda.plain.plain_step import PlainStep, array_bytes, column_bytes
 from ir.targets.cuda.plain.plain_stream import Stream
 from ir.targets.cuda.plain.plain_words import shares
+from ir.targets.cuda.space.gathers import SECTOR
 from ir.targets.cuda.space.plain import (
     AHEAD,
     BESIDE,
@@ -76,10 +78,12 @@ AGAIN_CLOCKS = 600.0  # of an element that is read and written again
 MET_CLOCKS = 4.0  # of an element that is combined where others are
 MET_PER_CLOCK = 80.0  # elements that memory combines, of all
 ADDED_CLOCKS, ADDED_PER_CLOCK = 8.0, 32.0  # the same of sums of floats, as measured on an H200
+GROUP_ADD_CLOCKS = 0.5  # of a processor, of a float that is added in shared memory
 THREADS_PER_PROCESSOR = 2048.0
 L2_PER_CLOCK = 16.0  # bytes into a processor, of what threads wait for
 _FEW = 0.05  # of what a processor does, that the threads of one warp do at least
 REQUESTS_PER_CLOCK = 0.4  # that a processor makes of memory, each for a part of a line
+ASKS_PER_CLOCK, ASKING = 2.0, 0.02  # of lines ahead of loads; share of the time, at least
 _NEAR = 0.35  # of the wait for memory, that for lines in L2
 
 
@@ -179,11 +183,14 @@ class PlainCosts:
         busy = np.minimum(np.minimum(blocks * threads / 1024.0, blocks) / sms, 1.0)
         if not step.folds:  # whose threads have many words under way each
             busy = np.minimum(busy, np.maximum(resident * threads / 1024.0, _FEW))
-        moved = _share(step) * touched_bytes(step.plain, step.points)
-        traffic = np.full(len(threads), moved / MEMORY_BYTES_PER_CLOCK / sms)
+        near = int(self.hardware["l2_bytes"])
+        once = _share(step) * touched_bytes(step.plain, step.points, near)
+        moved = np.where(grouped, np.maximum(once, _apart_bytes(step)), once)
+        traffic = moved / MEMORY_BYTES_PER_CLOCK / sms
         issued = self._issued(step, ways, how, grouped)
         issued = issued + (step.points * products.issued if products else 0.0)
         work = issued / LANES_PER_CLOCK / sms / busy
+        work = work + step.points * _added_in_groups(step) * GROUP_ADD_CLOCKS / sms
         asked, least, brought = lines_of(step.plain)
         if products:
             asked, brought = asked + products.lines[0], brought + products.lines[1]
@@ -191,6 +198,7 @@ class PlainCosts:
         lines = np.maximum(lines, brought / L2_PER_CLOCK)
         lines = step.points * lines / sms / np.minimum(blocks / sms, 1.0)
         rows = step.points * self._requests(step, how) / REQUESTS_PER_CLOCK / sms
+        rows = rows + step.points * self._asks(step, how) / ASKS_PER_CLOCK / sms
         work = np.maximum(work, np.where(grouped, lines, rows / np.minimum(blocks / sms, 1.0)))
         steps = serial.clocks(step.plain.body)
         steps = steps + np.where(
@@ -199,6 +207,7 @@ class PlainCosts:
         steps = np.ceil(waves) * (steps + (products.clocks(threads * how.team) if products else 0))
         steps = np.maximum(steps, self._crowd(step))
         clocks = np.maximum(np.maximum(traffic / busy, work), steps) + FILL_CLOCKS
+        clocks = clocks * (1.0 + ASKING * how.fetch)
         trips = serial.trips(step.plain.body)
         return {
             "threads": np.log2(threads), "blocks": np.log2(blocks), "trips": np.log2(trips),
@@ -217,6 +226,15 @@ class PlainCosts:
         for count, staged in np.unique(pairs, axis=0) if step.pitches else ():
             here = (pairs == (count, staged)).all(axis=1)
             found[here] = requests_of(step.plain, int(count), bool(staged)) if count > 1 else 0.0
+        return found
+
+    @staticmethod
+    def _asks(step: PlainStep, how: _How) -> Array:
+        """How often a point asks memory ahead."""
+        found = np.zeros(len(how.steps))
+        for count in np.unique(how.steps[how.fetch > 0]).astype(int):
+            here = (how.steps == count) & (how.fetch > 0)
+            found[here] = asks_of(step.plain, int(count))
         return found
 
     def _products_of(self, step: PlainStep, tile: Tile) -> ProductCosts:
@@ -273,6 +291,16 @@ class PlainCosts:
         return max(most, total)
 
 
+def _added_in_groups(step: PlainStep) -> float:
+    """How often a point adds a float to what a group has in shared memory, which is tried until
+    nobody else was faster."""
+    kinds = {array.name: array.dtype for array in step.plain.arrays if array.place == GROUP}
+    return sum(
+        often for s, often in repeated(step.plain.body, sometimes=True)
+        if isinstance(s, Combine) and s.kind == "sum" and is_float(kinds.get(s.array, "i32"))
+    )  # fmt: skip
+
+
 def _combined(
     statements: Iterable[Statement], tensors: frozenset[str]
 ) -> dict[tuple[str, str], float]:
@@ -304,6 +332,16 @@ def _fitting_alone(step: PlainStep, threads: Array) -> Array:
 def _share(step: PlainStep) -> float:
     """How often a step does what it is there for, as far as it says so."""
     return min((s.often for s in step.plain.body if isinstance(s, If)), default=1.0)
+
+
+def _apart_bytes(step: PlainStep) -> float:
+    """What lanes that share a fold move of tensors in which its iterations do not lie beside each
+    other: a sector for each."""
+    found = 0.0
+    for fold, streams in zip(step.folds, step.streams, strict=True):
+        apart = sum(not one.beside for one in (*streams.reads, *streams.writes))
+        found += SECTOR * apart * step.points * fold.extent
+    return found
 
 
 @dataclass(frozen=True)

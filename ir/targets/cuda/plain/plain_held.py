@@ -126,7 +126,7 @@ def _unguarded(value: Scalar) -> Iterator[Element]:
 
 def _word(element: Element, inside: Variables, size: int) -> int:
     """Bytes of an access along the innermost loop, where it reads neighbours."""
-    if not inside or size not in (2, 4):
+    if not inside or size > 4:
         return 0
     name, extent = inside[-1]
     strides = [Walk(one.name, {}).stride(element.index) for one, _ in inside]
@@ -142,7 +142,7 @@ def _word(element: Element, inside: Variables, size: int) -> int:
 
 def across_of(one: Held, loop: Loop, count: int) -> Held:
     """The read with the words of `count` steps together, if those are longer and fit."""
-    if not one.moves or loop.backward or one.size not in (2, 4):
+    if not one.moves or loop.backward or one.size > 4:
         return one
     run = 1
     for name, extent in reversed(one.inside):
@@ -188,6 +188,25 @@ def waits_of(kernel: PlainKernel, loop: Loop) -> int:
         return 0
     held = [one for one in held_of(kernel, loop) if one.moves]
     return len({one.inside for one in held if one.inside}) or min(1, len(held))
+
+
+@lru_cache(maxsize=256)
+def asks_of(kernel: PlainKernel, count: int) -> float:
+    """How often a point asks memory ahead of its loops' turns of so many steps."""
+    found = 0.0
+    for loop in (s for s in kernel.body if isinstance(s, Loop)):
+        for one in (across_of(one, loop, count) for one in held_of(kernel, loop) if one.moves):
+            line = LINE // one.size
+            turn = -(-count * one.points // line) if one.across else 0
+            each = turn / count if one.across else one.points / _steps_of_line(one, loop)
+            found += loop.extent * each
+    return found
+
+
+def _steps_of_line(one: Held, loop: Loop) -> int:
+    """How many steps read of a line, as far as that is known."""
+    stride = Walk(loop.variable.name, {}).stride(one.element.index)
+    return max(1, LINE // (abs(stride) * one.size)) if stride else 1
 
 
 class HeldLoop:
@@ -259,6 +278,9 @@ class HeldLoop:
             self._at(f"min({first} + {number} + {ahead}ll, {self.loop.extent - 1}ll)")
             for one in apart:
                 with ExitStack() as blocks:
+                    each = _steps_of_line(one, self.loop)
+                    if each > 1:
+                        blocks.enter_context(w.block(f"if ({number} % {each} == 0)"))
                     self._loops(one, LINE // one.size, blocks)
                     place = self.text.scalars.text(one.element.index)
                     w.line(f"tw_prefetch({self.names[one.element.array]} + {place});")
@@ -353,9 +375,9 @@ class HeldLoop:
                 continue
             raw = f"{name}[{part} + {flat}]"
             if one.across:
-                raw = f"(({name}[({part} + {flat}) / 2] >> (({part} + {flat}) % 2 * 16)) & 0xffffu)"
+                raw = _part_of(f"({part} + {flat})", one.size, f"{name}[{{}}]")
             elif one.word:
-                raw = f"(({name}[{part} + {flat} / 2] >> ({flat} % 2 * 16)) & 0xffffu)"
+                raw = _part_of(flat, one.size, f"{name}[{part} + {{}}]")
             found[one.element] = scalars.from_storage(raw, dtype)
         return found
 
@@ -370,3 +392,10 @@ class HeldLoop:
         for variable, extent in one.inside:
             text = f"({text} * {extent} + {self.names[variable.name]})"
         return text
+
+
+def _part_of(number: str, size: int, word: str) -> str:
+    """An element of fewer bytes than a word has, `word` being the text of one by its number."""
+    each, bits = 4 // size, 8 * size
+    found = word.format(f"{number} / {each}")
+    return f"(({found} >> ({number} % {each} * {bits})) & {(1 << bits) - 1:#x}u)"

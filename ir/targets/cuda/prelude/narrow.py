@@ -16,11 +16,9 @@ TW_INLINE u32 tw_to_e5m2(f32 value) {
   return sign | (size - 0x38000000u + 0xfffffu + (size >> 21 & 1u)) >> 21;
 }
 //@ tw_from_e2m1
-// Twice the size is c, 2 c - 4 or 4 c - 16, whichever is largest.
+// The lowest three bits as those of an f32, 2^126 times too small.
 TW_INLINE f32 tw_from_e2m1(u32 bits) {
-  i32 c = bits & 7u;
-  f32 size = (f32)max(c, max(2 * c - 4, 4 * c - 16)) * 0.5f;
-  return bits & 8u ? -size : size;
+  return tw_float((bits & 7u) << 22 | (bits & 8u) << 28) * 8.5070591730234616e37f;
 }
 //@ tw_coded
 // The lowest bits of a code as those of an f32, times what that is too small; the next is its sign,
@@ -30,13 +28,14 @@ TW_INLINE f32 tw_coded(u32 code, i32 size, i32 up, f32 scale) {
   return fmaf(tw_float(sign | low), scale, 0.0f);
 }
 //@ tw_to_e2m1
-// Half way between two numbers the even pattern is taken; 7 stands for NaN.
+// 8388608 and more rounds to a whole number, whose lowest bits are the code: of twice the size, of
+// the size and 2, or of half of it and 4, whichever is least. Half way the even pattern is taken; 7
+// stands for what is larger and for NaN.
 TW_INLINE u32 tw_to_e2m1(f32 value) {
-  u32 bits = tw_bits(value);
-  f32 size = tw_float(bits & 0x7fffffffu);
-  if (size != size) return 7u;
-  u32 found = (size > 0.25f) + (size >= 0.75f) + (size > 1.25f) + (size >= 1.75f) + (size > 2.5f);
-  return (found + (size >= 3.5f) + (size > 5.0f)) | (bits >> 28 & 8u);
+  const f32 size = fabsf(value);
+  const f32 least = fminf(fminf(fmaf(size, 2.0f, 8388608.0f), size + 8388610.0f), 8388615.0f);
+  const u32 code = tw_bits(fminf(least, fmaf(size, 0.5f, 8388612.0f))) & 7u;
+  return code | (size == size ? tw_bits(value) >> 28 & 8u : 0u);
 }
 //@ tw_from_e8m0
 // The exponent of an f32; the least is half a step of it, the last is NaN.

@@ -10,7 +10,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from ir.targets.cuda.text.scalars import literal, table_name, table_text
+from ir.targets.cuda.text.scalars import (
+    literal,
+    register_type,
+    table_name,
+    table_storage,
+    table_text,
+)
 
 _MANTISSA = 23  # bits of an f32's
 
@@ -60,7 +66,9 @@ def looked_up(entries: tuple[float, ...], dtype: str, index: str) -> str:
     """An entry of a table: made of the index, or read at it."""
     inside, code = f"tw_inside({index}, {len(entries)})", code_of(entries, dtype)
     if code is None:
-        return f"{table_name(entries, dtype)}[{inside}]"
+        entry = f"{table_name(entries, dtype)}[{inside}]"
+        kind = register_type(dtype)
+        return entry if table_storage(entries, dtype) == kind else f"({kind}){entry}"
     return f"tw_coded({inside}, {code.size}, {code.up}, {literal(code.scale, 'f32')})"
 
 

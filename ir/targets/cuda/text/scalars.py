@@ -16,6 +16,7 @@ STORAGE = {
     "tf32": "f32", "f32": "f32", "f64": "f64", "u4": "u8", "i4": "i8", "i2": "i8", "e2m1": "u8",
 }  # fmt: skip
 _CLOSE = {"div": "tw_quotient({0}, {1})", "sqrt": "tw_root({0})"}
+_TABLES = ("u8", "i8", "u16", "i16", "u32", "i32")  # that whole numbers are kept in
 ROUNDED = ("e5m2", *STEPPED)  # what casts round in registers too
 
 
@@ -107,9 +108,20 @@ def table_name(entries: tuple[float, ...], dtype: str) -> str:
     return f"table_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
+def table_storage(entries: tuple[float, ...], dtype: str) -> str:
+    """The type in which a table is kept: of whole numbers the narrowest that holds them all, so
+    that fewer lines are looked up."""
+    kind = register_type(dtype)
+    if kind not in ("i32", "i64") or not entries:
+        return kind
+    ranges = ((name, *whole_range(name)) for name in _TABLES)
+    low, high = min(entries), max(entries)
+    return next((name for name, least, most in ranges if least <= low and high <= most), kind)
+
+
 def table_text(entries: tuple[float, ...], dtype: str) -> str:
     """A table of constants in the device's memory."""
-    kind, items = register_type(dtype), ", ".join(literal(entry, dtype) for entry in entries)
+    kind, items = table_storage(entries, dtype), ", ".join(literal(e, dtype) for e in entries)
     return f"__device__ static const {kind} {table_name(entries, dtype)}[] = {{{items}}};"
 
 

@@ -52,20 +52,31 @@ class _Window:
         kind = scalars.register_type(self.node.dtype)
         e.w.line(f"{kind} {self.name}[{window.count}];")
         kept = [digit for side in window.sides for digit, _ in side.kept]
-        steps = [*kept, *(d for d in self.outer.values() if d.size > 1)]
-        within = " && ".join(self._within())
-        with e.w.block(f"if ({within})" if within else ""):
+        rows = [digit for digit in self.outer.values() if digit.size > 1]
+        with e.w.block(""):
             pointer = e.pointer(self._first(), "const ")
-            with e.each(steps) as point:
-                for first, numbers in spans(window, self.width):
-                    self._take(pointer, point, first, numbers)
-        if within:
-            with e.w.block("else"), e.each(steps) as point:
-                for number in range(window.sides[-1].count):
-                    self._look_up(point, number)
+            if self.bent:
+                with e.each(kept) as point:
+                    self._load_bent(pointer, point, rows)
+            else:
+                with e.each([*kept, *rows]) as point:
+                    self._take_all(pointer, point)
         digits = e.own(self.node.axes)
         weights = tuple(self.weights[digit] for digit in digits)
         return {p: Fragment(self.name, digits, 0, weights, window.start(p)) for p in window.loads}
+
+    def _load_bent(self, pointer: str, part: Point, rows: list[Digit]) -> None:
+        """One part of the thread's box, by whole words if all of it lies inside of the tensor."""
+        e = self.e
+        with e.w.block(f"if ({' && '.join(self._within(part))})"), e.each(rows) as point:
+            self._take_all(pointer, Point({**part.digits, **point.digits}))
+        with e.w.block("else"), e.each(rows) as point:
+            for number in range(self.window.sides[-1].count):
+                self._look_up(Point({**part.digits, **point.digits}), number)
+
+    def _take_all(self, pointer: str, point: Point) -> None:
+        for first, numbers in spans(self.window, self.width):
+            self._take(pointer, point, first, numbers)
 
     def _first(self) -> Access:
         """The access of the box's least elements along all but its rows."""
@@ -95,16 +106,13 @@ class _Window:
             dict(zip(places, targets, strict=True)), dtype, size, value, condition, outside
         )
 
-    def _within(self) -> Iterator[str]:
-        """Conditions that no element of the thread's box is read elsewhere."""
+    def _within(self, part: Point) -> Iterator[str]:
+        """Conditions that no element of a part of the thread's box is read elsewhere."""
         for n in self.bent:
             d, side = self.access.dimensions[n], self.window.sides[n]
-            least, most = side.least, side.least + (side.count - 1) * side.unit
-            for digit, step in side.kept:
-                reach = (digit.size - 1) * step
-                least, most = least + min(reach, 0), most + max(reach, 0)
-            yield f"{self._place(d, [], least)} >= 0"
-            yield f"{self._place(d, [], most)} < {d.extent}"
+            moved, most = self._moved(n, side, part, 1), side.least + (side.count - 1) * side.unit
+            yield f"{self._place(d, moved, side.least)} >= 0"
+            yield f"{self._place(d, moved, most)} < {d.extent}"
 
     def _place(self, d: Dimension, moved: list[str], start: int) -> str:
         """An index along a dimension, so far from where the thread's digits are 0."""
