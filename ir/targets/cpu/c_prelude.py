@@ -232,8 +232,8 @@ class Prelude:
         count = type.lanes * len(parts)
         table = f"static const {_SCALARS[type.scalar]} table[{count}] = {{{', '.join(parts)}}};"
         body: tuple[str, ...] = (
-            table, f"{kind} x = {{0}};", f"for (int l = 0; l < {type.lanes}; l++) x[l] = table[at[l]];",
-            "return x;",
+            table, f"{kind} x = {{0}};",
+            f"for (int l = 0; l < {type.lanes}; l++) x[l] = table[at[l]];", "return x;",
         )  # fmt: skip
         if row is not None:
             self.headers.add("immintrin.h")

@@ -60,6 +60,7 @@ BUSY_WARPS = 12.0  # with which a processor issues what it can
 ASKED_BYTES = 16.0  # that each of 1024 threads asks memory for, to have what it gives
 NEAR_BYTES = 131072.0  # of what a block looks up, that stay near it
 L2_SHARE = 0.35  # of the time that a byte takes from memory, of one that L2 has
+PARTS_PER_CLOCK = 80.0  # of sectors, that L2 takes from all processors
 AHEAD_CLOCKS = 400.0  # of a step of a walk whose loads run ahead
 NEAR_CLOCKS = 150.0  # of a step whose loads the step before has brought near
 BLOCK_CLOCKS = 280.0  # of starting and ending a block: row sums of 64 threads take 317 on an H200
@@ -121,7 +122,7 @@ class BlockCosts:
         read = read / self.hardware["sms"]
         met = self._met(columns, tiles, own, threads) / SHUFFLES_PER_CLOCK / self.hardware["sms"]
         chained = self._chain_clocks(own, threads)
-        inside = np.maximum(work * live + met, read * live)
+        inside = np.maximum(np.maximum(work * live + met, read * live), self._parted(columns))
         rounds = np.ceil(waves) / np.maximum(waves, 1e-9)
         near = {*self.kernel.shape.reduced} <= self.kernel.reads.spanned
         late = NEAR_CLOCKS if near else TRIP_CLOCKS
@@ -150,6 +151,19 @@ class BlockCosts:
         """The share of what main loops go over that masks leave."""
         reduced = self.kernel.shape.reduced
         return _product([alive(self.program, a, tiles, own, rows) for a in reduced], rows)
+
+    def _parted(self, columns: Columns) -> Array:
+        """Clocks in which L2 takes parts of sectors: of rows that do not begin at multiples of a
+        vector, each of its elements is a store of its own."""
+        vector = array_of(columns[self.kernel.name("vector")])
+        total = np.zeros(columns.rows)
+        for node in self.program.nodes:
+            if isinstance(node.op, Store) and node.op.axes:
+                lengths = [self.program.axes[axis] for axis in node.op.axes]
+                whole = np.gcd(vector.astype(np.int64), lengths[-1] if len(lengths) > 1 else 1 << 7)
+                sectors = prod(lengths) * dtype_of(node.dtype).bytes / SECTOR
+                total = total + np.where(vector > whole, sectors * vector / whole, 0.0)
+        return np.asarray(total / PARTS_PER_CLOCK)
 
     def _uneven(self, blocks: Array, resident: Array, threads: Array) -> Array:
         """How much longer processors take for what they issue than if all had their share of it,

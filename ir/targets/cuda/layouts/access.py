@@ -76,11 +76,12 @@ class Access:
 
     def vector(
         self, frame: Frame, digits: tuple[Digit, ...], tiles: Mapping[str, int],
-        extents: Mapping[str, int],
+        extents: Mapping[str, int], ragged: bool = False,
     ) -> int:  # fmt: skip
         """Elements that one access may take: neighbours in one thread, aligned in every tile, all
         inside their axis or all outside, a whole number of times in a row. They are of one row,
-        whichever a gather takes: no index that is looked up may vary along it."""
+        whichever a gather takes: no index that is looked up may vary along it. If `ragged`, the
+        last ones of a row may lie outside."""
         axis = digits[0].axis if digits else ""
         if not axis or digits[0].stride != 1 or self.stride(axis) != 1:
             return 1
@@ -90,9 +91,10 @@ class Access:
             (d.size, sum(stride * self.stride(name) for name, stride in d.strides))
             for d in frame.threads
         )
-        starts = [*self._starts(tiles)]
-        starts += [d.extent for d in self.dimensions if d.stride == 1 and dict(d.terms).get(axis)]
-        if extents[axis] % tiles[axis]:
+        starts, row = [*self._starts(tiles)], (d for d in self.dimensions if d.stride == 1)
+        if not ragged:
+            starts += [d.extent for d in row if dict(d.terms).get(axis)]
+        if extents[axis] % tiles[axis] and not ragged:
             starts.append(extents[axis])
         size = dtype_of(self.dtype).bytes
         alignment = gcd(VECTOR_BYTES, *(start * size for start in starts))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -285,6 +285,9 @@ class BlockKernel:
         products = [(values, dict[str, Value]()) for values in product_seeds(self)]
         found += [(values, {}) for values in (*window_seeds(self), *paired_seeds(self))]
         found += products + self._shared(products, RESIDENT)
+        vector, most = self.name("vector"), self._aligned
+        found += [({**values, vector: most}, changed) for values, changed in found[:8]
+                  if int(values[vector]) > most]  # fmt: skip
         short = [(self._with_short(values), changed) for values, changed in found
                  if self.shape.short]  # fmt: skip
         found += short + [one for one in self._shared(short) if one not in short]
@@ -359,6 +362,12 @@ class BlockKernel:
         """Elements of the largest tensor in one access."""
         largest = max(self.program.tensors, key=lambda spec: prod(spec.shape))
         return 16 // dtype_of(largest.dtype).bytes
+
+    @property
+    def _aligned(self) -> int:
+        """Elements of the longest vector at multiples of which all rows that are stored begin."""
+        stored = (store.axes for _, store in self.program.stores() if len(store.axes) > 1)
+        return gcd(self.widest, *(self.program.axes[axes[-1]] for axes in stored))
 
     def _with_options(
         self, wanted: Sequence[tuple[dict[str, Value], Mapping[str, Value]]]

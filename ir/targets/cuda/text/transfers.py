@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import prod
 
@@ -111,13 +112,35 @@ class Transfers(Registers):
         if position in self.staged:
             self._take(position, fragment)
             return fragment
-        digits = access.row_first(fragment.digits)
+        digits, op = access.row_first(fragment.digits), node.op
+        assert isinstance(op, Load)
+        width, ragged = self._widths(access, digits, op.fill is None)
         with self.w.block(""):
             pointer = self.pointer(access, "const ")
-            with self.each_vector(digits, self._width(access, digits)) as points:
-                condition = self._load_condition(position, access, points[0])
-                self._load_vector(position, fragment, points, pointer, condition)
+            with self.each_vector(digits, width) as points:
+                last = points[-1] if ragged else points[0]
+                condition = self._load_condition(position, access, last)
+                with self._all_or(condition, ragged):
+                    whole = "" if ragged else condition
+                    self._load_vector(position, fragment, points, pointer, whole)
+                if ragged:
+                    self._load_each(position, fragment, points, pointer)
         return fragment
+
+    def _load_each(
+        self, position: int, fragment: Fragment, points: Sequence[Point], pointer: str
+    ) -> None:
+        """Elements of a vector of which some lie outside."""
+        access, dtype = self.access(position), self.nodes[position].dtype
+        with self.w.block("else"):
+            for point in points:
+                condition = self._load_condition(position, access, point)
+                value = scalars.from_storage(f"{pointer}[{self._offset(access, point)}]", dtype)
+                text = f"{condition} ? {value} : {scalars.literal(0, dtype)}"
+                self.w.line(f"{self.element(fragment, point)} = {text};")
+
+    def _all_or(self, condition: str, ragged: bool) -> AbstractContextManager[None]:
+        return self.w.block(f"if ({condition})") if ragged else nullcontext()
 
     def _window(self, position: int) -> Window | None:
         """What reads a load and others together, if that is less than one by one."""
@@ -247,6 +270,18 @@ class Transfers(Registers):
             return 1
         return access.vector(self.frame, digits, self.tiles, self.program.axes)
 
+    def _widths(
+        self, access: Access, digits: tuple[Digit, ...], plain: bool = True
+    ) -> tuple[int, bool]:
+        """Neighbours that an access takes at a time, and whether some of the last may lie outside:
+        where that is more, and a word at least."""
+        width = self._width(access, digits)
+        size = dtype_of(access.dtype).bytes
+        if not plain or not access.plain or size == 8:
+            return width, False
+        most = access.vector(self.frame, digits, self.tiles, self.program.axes, ragged=True)
+        return (most, True) if most > width and most * size >= 4 else (width, False)
+
     def _load_condition(self, position: int, access: Access, point: Point) -> str:
         op = self.nodes[position].op
         assert isinstance(op, Load)
@@ -351,15 +386,28 @@ class Transfers(Registers):
         only = self.first_holder(node.axes)
         self.prepare(position)
         digits = self._row_first(position)
-        width = self._width(access, digits)
+        width, ragged = self._widths(access, digits)
         with self.w.block(f"if ({only})" if only else ""):
             pointer = self.pointer(access, "")
             with self.each_vector(digits, width) as points:
                 values = [self._stored(source, point, node.dtype) for point in points]
-                condition = self.inside(node.axes, points[0])
+                condition = self.inside(node.axes, points[-1] if ragged else points[0])
                 with self.w.block(f"if ({condition})" if condition else ""):
                     offset = self._offset(access, points[0])
                     self._store_vector(values, node.dtype, f"{pointer} + ({offset})", stream)
+                if ragged:
+                    self._store_each(position, points, values, pointer)
+
+    def _store_each(
+        self, position: int, points: Sequence[Point], values: Sequence[str], pointer: str
+    ) -> None:
+        """Elements of a vector of which some lie outside."""
+        node, access = self.nodes[position], self.access(position)
+        with self.w.block("else"):
+            for point, value in zip(points, values, strict=True):
+                with self.w.block(f"if ({self.inside(node.axes, point)})"):
+                    stored = scalars.to_storage(value, node.dtype)
+                    self.w.line(f"{pointer}[{self._offset(access, point)}] = {stored};")
 
     def _stored(self, source: int, point: Point, dtype: str) -> str:
         value = self.scalar(source, point, {})
