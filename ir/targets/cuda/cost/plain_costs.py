@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ir.columns import Columns
 from ir.dtypes import is_float
+from ir.identity import by_identity
 from ir.plain.accesses import arrays_in, every, nested
 from ir.plain.code import (
     GROUP,
@@ -183,15 +183,14 @@ class PlainCosts:
         busy = np.minimum(np.minimum(blocks * threads / 1024.0, blocks) / sms, 1.0)
         if not step.folds:  # whose threads have many words under way each
             busy = np.minimum(busy, np.maximum(resident * threads / 1024.0, _FEW))
-        near = int(self.hardware["l2_bytes"])
-        once = _share(step) * touched_bytes(step.plain, step.points, near)
+        once = _share(step) * _touched(step)
         moved = np.where(grouped, np.maximum(once, _apart_bytes(step)), once)
         traffic = moved / MEMORY_BYTES_PER_CLOCK / sms
         issued = self._issued(step, ways, how, grouped)
         issued = issued + (step.points * products.issued if products else 0.0)
         work = issued / LANES_PER_CLOCK / sms / busy
         work = work + step.points * _added_in_groups(step) * GROUP_ADD_CLOCKS / sms
-        asked, least, brought = lines_of(step.plain)
+        asked, least, brought = _lines(step)
         if products:
             asked, brought = asked + products.lines[0], brought + products.lines[1]
         lines = np.maximum(asked / how.share, least)
@@ -291,6 +290,29 @@ class PlainCosts:
         return max(most, total)
 
 
+@by_identity
+def _touched(step: PlainStep) -> float:
+    return touched_bytes(step.plain, step.points, int(step.hardware["l2_bytes"]))
+
+
+@by_identity
+def _lines(step: PlainStep) -> tuple[float, float, float]:
+    return lines_of(step.plain)
+
+
+@by_identity
+def _written_out(step: PlainStep) -> frozenset[int]:
+    return loops_of_registers(step.plain)
+
+
+@by_identity
+def _waits(step: PlainStep) -> dict[int, int]:
+    """How often a step of each loop waits for memory."""
+    loops = (s for s in step.plain.body if isinstance(s, Loop))
+    return {id(loop): waits_of(step.plain, loop) for loop in loops}
+
+
+@by_identity
 def _added_in_groups(step: PlainStep) -> float:
     """How often a point adds a float to what a group has in shared memory, which is tried until
     nobody else was faster."""
@@ -313,6 +335,7 @@ def _combined(
     return found
 
 
+@by_identity
 def _fitting(step: PlainStep) -> float:
     """Blocks that fit a processor with what they have in shared memory."""
     used = sum(map(array_bytes, step.shared))
@@ -329,11 +352,13 @@ def _fitting_alone(step: PlainStep, threads: Array) -> Array:
     return np.array([max(1.0, room // max(used[int(t)], 1)) for t in threads])
 
 
+@by_identity
 def _share(step: PlainStep) -> float:
     """How often a step does what it is there for, as far as it says so."""
     return min((s.often for s in step.plain.body if isinstance(s, If)), default=1.0)
 
 
+@by_identity
 def _apart_bytes(step: PlainStep) -> float:
     """What lanes that share a fold move of tensors in which its iterations do not lie beside each
     other: a sector for each."""
@@ -373,7 +398,7 @@ def _loads(stream: Stream, how: _How) -> Array:
     return np.where(how.ahead > 0, 5.0, 3.0 * apart) / word
 
 
-@lru_cache(maxsize=256)
+@by_identity
 def _instructions(kernel: PlainKernel) -> float:
     """Of a thread that has a point: fewer for statements that are written out, with registers for
     arrays, and none for loops of them."""
@@ -394,6 +419,7 @@ def _instructions(kernel: PlainKernel) -> float:
     return max(made, STEP_INSTRUCTIONS * (1.0 + steps_of(kernel.body) - turns))
 
 
+@by_identity
 def _iterations(step: PlainStep) -> float:
     """Of all points together."""
     return step.points * (1.0 + steps_of(step.plain.body))
@@ -406,7 +432,7 @@ class _Serial:
         self.meeting = np.where(how.team > 1, TEAM_CLOCKS, MEET_CLOCKS)
         self.chunk, self.run = how.threads * how.team * how.run / how.share, how.run
         self.share, self.kernel, self.steps = how.share, step.plain, how.steps
-        self.written = loops_of_registers(step.plain)
+        self.written, self.loads = _written_out(step), _waits(step)
         self.near = np.where(how.fetch > 0, _NEAR, 1.0)
         self.grouped, self.rare = grouped, rare
         self.waits = LOAD_CLOCKS / (how.ahead + 1.0)
@@ -443,7 +469,7 @@ class _Serial:
                     self._each(s) if isinstance(s, Accumulate | Spread) else self._one_of(s)
                 )
                 if isinstance(s, Loop):
-                    waits = LOAD_CLOCKS * waits_of(self.kernel, s) / self.steps * self.near
+                    waits = LOAD_CLOCKS * self.loads.get(id(s), 0) / self.steps * self.near
                     each = each + np.where(self.grouped, 0.0, waits)
                 found = found + self._trips(s) * each
             elif isinstance(s, Write) and s.array in arrays_in((s.value,)):

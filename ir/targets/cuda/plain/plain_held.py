@@ -180,11 +180,10 @@ def counts_of(kernel: PlainKernel) -> tuple[int, ...]:
     return tuple(count for count in COUNTS if count <= most)
 
 
-@lru_cache(maxsize=256)
 def waits_of(kernel: PlainKernel, loop: Loop) -> int:
     """How often a step of a kernel's loop that a thread has alone waits for memory: once, or once
     for each loop inside it that reads what moves with the step."""
-    if loop not in kernel.body:
+    if not any(one is loop for one in kernel.body):
         return 0
     held = [one for one in held_of(kernel, loop) if one.moves]
     return len({one.inside for one in held if one.inside}) or min(1, len(held))
