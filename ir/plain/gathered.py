@@ -1,8 +1,8 @@
 """Scatters that groups combine in shared arrays of their own, before what they have meets.
 
-Where the order does not show, all of a group combine in one array. Where it does, each of some
-*workers* has an array of its own, and takes every so-manieth element of the piece: their arrays are
-then combined in halves, which is an order that depends on nothing.
+Where the order does not show, or need not be the same in every run, all of a group combine in one
+array. Else each of some *workers* has an array of its own, and takes every so-manieth element of
+the piece: their arrays are then combined in halves, which is an order that depends on nothing.
 """
 
 from __future__ import annotations

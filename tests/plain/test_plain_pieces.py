@@ -163,16 +163,17 @@ def test_groups_combine_in_arrays_of_their_own() -> None:
 def test_only_small_outputs_are_combined_by_groups() -> None:
     assert choices_of(sent("sum", "i32", (1, 99, 2, 4096), "d")).shared
     assert not choices_of(sent("sum", "i32", (1, 99, 2, 4097), "d")).shared
-    assert not choices_of(sent("sum", "f32", (1, 99, 2, 3), "d")).shared
+    assert choices_of(sent("sum", "f32", (1, 99, 2, 3), "d")).shared
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
 def test_sums_of_floats_may_be_added_as_they_come(dtype: str) -> None:
-    """In memory, where any order is right; not in an array of a group, which adds in one order."""
+    """In memory, and in what a group shares: any order is right."""
     program = sent("sum", dtype, (2, 40, 3, 5), "d")
     assert choices_of(program).atomic
-    assert not choices_of(program).shared
-    same(program, Ways(atomic=True), drawn(program, dtype, 3))
+    assert choices_of(program).shared
+    for ways in (Ways(atomic=True), Ways(atomic=True, shared=True, pieces=3)):
+        same(program, ways, drawn(program, dtype, 3))
 
 
 def test_sums_in_pieces_are_added_up_in_order() -> None:

@@ -59,6 +59,7 @@ from ir.targets.cuda.space.reads import Reads
 
 RESIDENT = 4  # blocks of products that a processor has at a time
 MAX_THREADS = 1024
+_FEW_OWN = 16  # elements of a thread whose loads are one by one
 MAX_REGISTERS = 128  # of one value in one thread
 MAX_ALL = 192  # of all values that a thread may hold at a time, roughly
 
@@ -286,8 +287,9 @@ class BlockKernel:
         found += [(values, {}) for values in (*window_seeds(self), *paired_seeds(self))]
         found += products + self._shared(products, RESIDENT)
         vector, most = self.name("vector"), self._aligned
-        found += [({**values, vector: most}, changed) for values, changed in found[:8]
-                  if int(values[vector]) > most]  # fmt: skip
+        lane = self.name(f"own.{self.shape.lanes[0]}")
+        found += [({**values, vector: most}, changed) for values, changed in found
+                  if int(values[vector]) > most and int(values[lane]) >= _FEW_OWN][:8]  # fmt: skip
         short = [(self._with_short(values), changed) for values, changed in found
                  if self.shape.short]  # fmt: skip
         found += short + [one for one in self._shared(short) if one not in short]
