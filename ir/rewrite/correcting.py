@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ir.axes import Axis
 from ir.builder import cast, contract, reduce, where
@@ -124,11 +125,13 @@ class _Chunks:
             for number, term in enumerate(state.terms)
         ]  # fmt: skip
         handed = self._handed(values, made)
-        if len(made) == 1:
-            ((number, one),) = made.items()
-            values[number] = added(values[number], self._times_state(one.queries, handed))
-        for read in state.reads:
-            found = self._read(read, values, made if len(made) > 1 else {}, handed)
+        asked = self._asked_for()
+        if not self._is_less(made, handed, len(asked)):
+            for number, one in made.items():
+                values[number] = added(values[number], self._times_state(one.queries, handed))
+            made = {}
+        for read in asked:
+            found = self._read(read, values, made, handed)
             cut.values.give(read, self._places(self.i), found)
         return cut.finished(self._places(self.i))
 
@@ -136,7 +139,8 @@ class _Chunks:
         return {self.state.time: self.cut.place(at.name)}
 
     def _handed(self, values: Sequence[Tile | None], made: Mapping[int, Solved]) -> Tile:
-        """The state in front of each chunk; the loop along chunks takes no more than it must."""
+        """The state in front of each chunk. A step of the loop along chunks finds what corrections
+        add before it multiplies that with keys, which is less than one matrix for both."""
         state, cut, nodes = self.state, self.cut, self.state.program.nodes
         op, along = nodes[state.before].op, cut.axis(cut.outer)
         assert isinstance(op, Before)
@@ -146,10 +150,10 @@ class _Chunks:
         if self.decays is not None:
             after = before * apply("exp", self.decays.whole)
         for number, (term, value) in enumerate(zip(state.terms, values, strict=True)):
+            if number in made:
+                value = added(value, self._times_state(made[number].queries, before))
             if value is not None:
                 after = after + self._along(self._left(term), value)
-            if made and number == max(made):
-                after = after + self._turned(made, before)
         cut.values.give(state.recur, {}, self.graph.add(Recur(cut.outer), before, after))
         handed = after.at({along: along - 1}, fill=0)
         start = nodes[nodes[state.before].args[0]].op
@@ -157,17 +161,23 @@ class _Chunks:
             return handed
         return where(self.graph.iota(along) > 0, handed, first)
 
-    def _turned(self, made: Mapping[int, Solved], before: Tile) -> Tile:
-        """What a chunk's corrections by the state add to it: one matrix times the state."""
-        names = self.cut.apart(self.state.over)
-        rows = {own: self.cut.axis(name) for own, name in zip(self.over, names, strict=True)}
-        matrix = None
-        for number, one in made.items():
-            key = self._left(self.state.terms[number]).at(rows)
-            matrix = added(matrix, contract(key, one.queries, self.j, self.dtype))
-        assert matrix is not None
-        found = contract(matrix, before, self.over, self.dtype)
-        return found.at({row: own for own, row in rows.items()})
+    def _asked_for(self) -> tuple[int, ...]:
+        """Reads that outputs are made of, however steps are corrected."""
+        program = self.state.program
+        stores = [position for position, _ in program.stores()]
+        ends = {*self.state.reads, self.state.recur}
+        behind = program.behind(stores, lambda position: position in ends)
+        return tuple(read for read in self.state.reads if read in behind)
+
+    def _is_less(self, made: Mapping[int, Solved], handed: Tile, reads: int) -> bool:
+        """Whether it is less to multiply the state once for each read, with all that corrections
+        add to what that asks for, than once for each correction."""
+        asked = (self._points(one.queries.axes, (self.i.name,)) for one in made.values())
+        corrections = (self._points(one.queries.axes, handed.axes) for one in made.values())
+        return reads * sum(asked) <= sum(corrections)
+
+    def _points(self, *axes: tuple[str, ...]) -> int:
+        return math.prod(self.graph.extents[axis] for axis in {*chain(*axes)})
 
     def _left(self, term: Term) -> Tile:
         """A term's key, and what is left of it at the end of a chunk."""
