@@ -192,20 +192,25 @@ def _state(program: Program, read: int, having: set[int]) -> int:
 
 
 def _is_within(whole: _Split, one: _Split) -> bool:
-    """Whether all that the state has somewhere in a step it has behind it, each part once."""
-    leaves = [part.leaf for part in whole.parts]
-    return (
-        all(leaves.count(part.leaf) == 1 for part in one.parts)
-        and len({part.leaf for part in one.parts}) == len(one.parts)
-        and bool(whole.gate.logarithms or not one.gate.logarithms)
-    )
+    """Whether all that the state has somewhere in a step it has behind it."""
+    scaled = bool(whole.gate.logarithms or not one.gate.logarithms)
+    return scaled and len(_matched(whole, one)) == len(one.parts)
+
+
+def _matched(whole: _Split, one: _Split) -> dict[int, _Part]:
+    """The parts of the state somewhere in a step, by the number that each has behind it."""
+    found: dict[int, _Part] = {}
+    for part in one.parts:
+        alike = (n for n, p in enumerate(whole.parts) if p.leaf == part.leaf and n not in found)
+        number = next(alike, None)
+        if number is not None:
+            found[number] = part
+    return found
 
 
 def _level(whole: _Split, one: _Split, terms: Sequence[Term]) -> Level:
-    numbers = {part.leaf: number for number, part in enumerate(whole.parts)}
     scales = {}
-    for part in one.parts:
-        number = numbers[part.leaf]
+    for number, part in _matched(whole, one).items():
         mine, late = whole.parts[number], terms[number].late
         scales[number] = Scale(
             part.negative != mine.negative,
@@ -236,10 +241,10 @@ def _term(
     part = whole.parts[number]
     late, divided = list[int](), list[int]()
     for one in reads:
-        for other in one.parts:
-            if other.leaf == part.leaf:
-                late += _less_those(_less_those(part.factors, other.factors), late)
-                divided += _less_those(_less_those(part.divisors, other.divisors), divided)
+        other = _matched(whole, one).get(number)
+        if other is not None:
+            late += _less_those(_less_those(part.factors, other.factors), late)
+            divided += _less_those(_less_those(part.divisors, other.divisors), divided)
     if inside & {*late, *divided}:
         return None
     factors, divisors = _less_those(part.factors, late), _less_those(part.divisors, divided)
