@@ -40,10 +40,6 @@ class Scale:
     factors: tuple[int, ...] = ()
     divisors: tuple[int, ...] = ()
 
-    @property
-    def one(self) -> bool:
-        return not (self.negative or self.factors or self.divisors)
-
 
 @dataclass(frozen=True)
 class Term:
