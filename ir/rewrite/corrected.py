@@ -6,8 +6,9 @@ are made in `correcting`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
@@ -16,11 +17,12 @@ from ir.ops.map import Constant, Map
 from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Contract
 from ir.program import Program
-from ir.rewrite.correcting import Corrected, Term
+from ir.rewrite.correcting import Corrected, Level, Scale, Term
 from ir.rewrite.decaying import Gate, Logarithm, logarithm_of, made_of
 from ir.rewrite.spans import spans_of
 
 LARGEST = 200  # nodes that are made of a state in its steps
+SUMS = ("add", "sub", "neg", "mul", "div")
 MOST = 16  # products that a step adds to a state, and factors of one
 
 
@@ -32,27 +34,23 @@ def corrected(program: Program, recur: int) -> Corrected | None:
     if not is_float(program.nodes[before].dtype) or len(inside) > LARGEST:
         return None
     sums = _Sums(program, before, inside)
-    parts = [*islice(sums.parts(after), MOST + 1)]
-    if len(parts) > MOST:
-        return None
-    scales = [part for part in parts if part.leaf == before]
-    gate = _scale(program, scales)
-    if gate is None:
-        return None
-    scaled = _scaled_node(program, before, scales)
-    states = {before, after, *(() if scaled is None else (scaled,))}
-    reads = _reads(program, states, (sums.seen & inside) | states, inside)
-    if reads is None:
+    whole, reads = sums.split(after), _reads(program, sums.having, inside)
+    if whole is None or not reads:
         return None
     found = program.nodes[reads[0]].op
     assert isinstance(found, Contract)
-    terms = [_term(program, part, found.over, inside) for part in parts if part.leaf != before]
+    levels = {read: sums.split(_state(program, read, sums.having)) for read in reads}
+    known = {read: level for read, level in levels.items() if level is not None}
+    if len(known) < len(levels) or any(not _is_within(whole, one) for one in known.values()):
+        return None
+    terms = [_term(program, whole, n, [*known.values()], found.over, inside)
+             for n in range(len(whole.parts))]  # fmt: skip
     own = [term for term in terms if term is not None]
-    if len(own) < len(terms) or sum(term.made is not None for term in own) > 1:
+    if len(own) < len(terms):
         return None
     return Corrected(
-        program, before, scaled, after, recur, op.axis, gate if gate.logarithms else None,
-        tuple(own), reads, found.over, inside,
+        program, before, recur, op.axis, whole.gate if whole.gate.logarithms else None, tuple(own),
+        {read: _level(whole, one, own) for read, one in known.items()}, found.over, inside,
     )  # fmt: skip
 
 
@@ -66,20 +64,34 @@ class _Part:
     divisors: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Split:
+    """The state somewhere in a step: what is left of the one before it, and what is added."""
+
+    gate: Gate
+    parts: tuple[_Part, ...]
+
+
 @dataclass
 class _Sums:
-    """The sum that a step makes, products with sums multiplied out; `seen` is what makes it."""
+    """The sums that a step makes of its state, products with sums multiplied out."""
 
     program: Program
     before: int
     inside: frozenset[int]
-    seen: set[int] = field(default_factory=set)
+
+    def split(self, position: int) -> _Split | None:
+        """A value that the state is in, by its parts; None if it is no such sum of a few."""
+        parts = [*islice(self.parts(position), MOST + 1)]
+        gate = _scale(self.program, [part for part in parts if part.leaf == self.before])
+        if len(parts) > MOST or gate is None:
+            return None
+        return _Split(gate, tuple(part for part in parts if part.leaf != self.before))
 
     def parts(self, position: int) -> Iterator[_Part]:
         node = self.program.nodes[position]
         function = node.op.function if isinstance(node.op, Map) else ""
         if function in ("add", "sub", "neg") and self._is_whole(position):
-            self.seen.add(position)
             first, *others = node.args
             for part in self.parts(first):
                 yield replace(part, negative=part.negative ^ (function == "neg"))
@@ -96,21 +108,22 @@ class _Sums:
             yield _Part(position)
 
     def _multiplied(self, position: int, sum_: int, other: int, divides: bool) -> Iterator[_Part]:
-        self.seen.add(position)
         for part in self.parts(sum_):
             own = (*(part.divisors if divides else part.factors), other)
             yield replace(part, divisors=own) if divides else replace(part, factors=own)
 
     def _is_sum(self, position: int) -> bool:
-        """Whether a factor is the state, or a sum that the state is added up in."""
+        """Whether a factor is the state, or a sum that the state is added up in, or products are
+        that a step adds."""
         if position == self.before:
             return True
-        op = self.program.nodes[position].op
-        added = isinstance(op, Map) and op.function in ("add", "sub", "neg", "mul", "div")
-        return added and position in self._having
+        node, axes = self.program.nodes[position], {*self.program.nodes[self.before].axes[1:]}
+        if not isinstance(node.op, Map) or node.op.function not in SUMS:
+            return False
+        return position in self.having or (position in self.inside and axes <= {*node.axes})
 
     @cached_property
-    def _having(self) -> set[int]:
+    def having(self) -> set[int]:
         """Values of a step in which the state itself is, and not only what is read of it."""
         found = {self.before}
         for position in sorted(self.inside):
@@ -154,28 +167,15 @@ def _less(program: Program, position: int) -> Logarithm | None:
     return Logarithm(position, rest=True) if spans_of(program)[position].most <= 1 else None
 
 
-def _scaled_node(program: Program, before: int, scales: Sequence[_Part]) -> int | None:
-    """The state times its one factor, which reads may be of."""
-    if len(scales) != 1 or len(scales[0].factors) != 1 or scales[0].divisors:
-        return None
-    pair = {before, scales[0].factors[0]}
-    users = (user for user in program.users(before) if {*program.nodes[user].args} == pair)
-    return next((user for user in users if program.nodes[user].op == Map("mul")), None)
-
-
-def _reads(
-    program: Program, states: set[int], structure: set[int], inside: frozenset[int]
-) -> tuple[int, ...] | None:
+def _reads(program: Program, having: set[int], inside: frozenset[int]) -> tuple[int, ...] | None:
     """The products with a state, all sums over the same axes; None where it is read otherwise."""
-    users = {
-        user for position in structure for user in program.users(position)
-        if not isinstance(program.nodes[user].op, Recur)
-    } - structure  # fmt: skip
-    terms = {arg for one in structure for arg in program.nodes[one].args} & inside
+    users = {user for position in having for user in program.users(position)} - having
     found, over = [], set[tuple[str, ...]]()
-    for user in sorted(users - terms):
+    for user in sorted(users):
         node = program.nodes[user]
-        own = [arg for arg in node.args if arg in states]
+        if isinstance(node.op, Recur):
+            continue
+        own = [arg for arg in node.args if arg in having]
         others = [arg for arg in node.args if arg not in inside]
         if not isinstance(node.op, Contract) or len(own) != 1 or len(others) != 1:
             return None
@@ -186,10 +186,77 @@ def _reads(
     return tuple(found) if len(over) == 1 else None
 
 
+def _state(program: Program, read: int, having: set[int]) -> int:
+    """What a read is a product with."""
+    return next(arg for arg in program.nodes[read].args if arg in having)
+
+
+def _is_within(whole: _Split, one: _Split) -> bool:
+    """Whether all that the state has somewhere in a step it has behind it."""
+    scaled = bool(whole.gate.logarithms or not one.gate.logarithms)
+    return scaled and len(_matched(whole, one)) == len(one.parts)
+
+
+def _matched(whole: _Split, one: _Split) -> dict[int, _Part]:
+    """The parts of the state somewhere in a step, by the number that each has behind it."""
+    found: dict[int, _Part] = {}
+    for part in one.parts:
+        alike = (n for n, p in enumerate(whole.parts) if p.leaf == part.leaf and n not in found)
+        number = next(alike, None)
+        if number is not None:
+            found[number] = part
+    return found
+
+
+def _level(whole: _Split, one: _Split, terms: Sequence[Term]) -> Level:
+    scales = {}
+    for number, part in _matched(whole, one).items():
+        mine, late = whole.parts[number], terms[number].late
+        scales[number] = Scale(
+            part.negative != mine.negative,
+            _less_those(part.factors, _less_those(mine.factors, late.factors)),
+            _less_those(part.divisors, _less_those(mine.divisors, late.divisors)),
+        )
+    alike = Counter(one.gate.logarithms) == Counter(whole.gate.logarithms)
+    return Level(one.gate if one.gate.logarithms else None, alike, scales)
+
+
+def _less_those(some: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:
+    """Without as many of each as the others are."""
+    left, found = Counter(others), []
+    for one in some:
+        if left[one]:
+            left[one] -= 1
+        else:
+            found.append(one)
+    return tuple(found)
+
+
 def _term(
+    program: Program, whole: _Split, number: int, reads: Sequence[_Split], over: tuple[str, ...],
+    inside: frozenset[int],
+) -> Term | None:  # fmt: skip
+    """A product by its factors; None where it is none that a read takes apart. With what states
+    within the step do not all have it, it is multiplied behind the step alone."""
+    part = whole.parts[number]
+    late, divided = list[int](), list[int]()
+    for one in reads:
+        other = _matched(whole, one).get(number)
+        if other is not None:
+            late += _less_those(_less_those(part.factors, other.factors), late)
+            divided += _less_those(_less_those(part.divisors, other.divisors), divided)
+    if inside & {*late, *divided}:
+        return None
+    factors, divisors = _less_those(part.factors, late), _less_those(part.divisors, divided)
+    part = _Part(part.leaf, part.negative, factors, divisors)
+    found = _factors(program, part, over, inside)
+    return found and replace(found, late=Scale(False, tuple(late), tuple(divided)))
+
+
+def _factors(
     program: Program, part: _Part, over: tuple[str, ...], inside: frozenset[int]
 ) -> Term | None:
-    """A product by its factors; None where it is none that a read takes apart."""
+    """What a product has along reads' sums, and what it has besides."""
     negative, factors, divisors = part.negative, list[int](), list(part.divisors)
     left = [part.leaf, *part.factors]
     while left:

@@ -172,6 +172,9 @@ def stepped(program: Program, recur: int) -> Stepped | None:
     if not (isinstance(start, Constant) and start.value == 0):
         return None
     own = {recur, after, *program.nodes[after].args}
+    within = made_of(program, before) & {*program.nodes[after].args} - {before}
+    if any({*program.users(one)} - {after} for one in within):  # read in the midst of a step
+        return None
     reads = [user for user in {*program.users(before), *program.users(after)} if user not in own]
     if not reads:
         return None
