@@ -328,6 +328,32 @@ def test_ranges_and_numbers(worker: Worker) -> None:
         np.testing.assert_array_equal(have, array)
 
 
+def chosen_rows(count: int, inside: bool) -> PlainKernel:
+    """Rows that are a vector or its opposite, as a truth value says that all of a row share."""
+    specs = TensorSpec("x", (count,), "f32", "input"), TensorSpec("y", (3, count), "f32", "output")
+    arrays = tuple(Array(s.name, s.dtype, int(np.prod(s.shape))) for s in specs)
+    p, i, first = Name("p"), Name("i"), Name("first_1", "bool")
+    place = Call("add", (Call("mul", (p, Number(count, "i64")), "i64"), i), "i64")
+    x = Element("x", i, "f32")
+    told = Let(first, Call("lt", (Convert(p, "i32", "i32"), Number(1, "i32")), "bool"))
+    chosen = Call("where", (first, x, Call("neg", (x,), "f32")), "f32")
+    wrote = Write("y", place, chosen)
+    loop = Spread(((i, count),), (told, wrote) if inside else (wrote,))
+    body = (loop,) if inside else (told, loop)
+    return PlainKernel("chosen", specs, arrays, ((p, 3),), body, cooperative=True)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_truth_values_that_all_lanes_have_have_names(inside: bool, worker: Worker) -> None:
+    plain, lanes = chosen_rows(67, inside), vector_row(HOST.isa).lanes
+    assert f"<{lanes} x float>" in lowered(plain).text("llvm")
+    inputs = {"x": np.arange(67, dtype=np.float32)}
+    want = meaning(plain, inputs)["y"]
+    reply = worker.ask(60.0, "run", lowered(plain), [inputs["x"], np.empty((3, 67), np.float32)])
+    assert isinstance(reply, Answer), reply
+    np.testing.assert_array_equal(reply.value[1][0], want)
+
+
 def rows_summed(count: int) -> PlainKernel:
     """Of each row two sums that go on from what is there: of products with a number of the row, in
     bf16, and of squares of differences from a vector."""
@@ -373,6 +399,32 @@ def test_sums_are_added_up_in_vectors(count: int, worker: Worker) -> None:
         np.testing.assert_array_equal(have, array)
 
 
+def run_in_c(
+    plain: PlainKernel, kernel: Kernel, inputs: dict[str, np.ndarray[Any, Any]], stem: Path
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Outputs of a library of its C text."""
+    source, library = stem.with_suffix(".c"), stem.with_suffix(".so")
+    source.write_text(source_text(kernel, standalone(kernel), {}))
+    command = [find_linker() or "cc", *C_FLAGS.replace("-O3", "-O1").split()]
+    done = subprocess.run(
+        [*command, "-o", str(library), str(source)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[:2000]
+    found = {
+        s.name: np.empty(s.shape, numpy_dtype(s.dtype)) for s in plain.tensors if s.role == "output"
+    }
+    function = getattr(ctypes.CDLL(str(library)), standalone(kernel).symbol)
+    function(*(ctypes.c_void_p(a.ctypes.data) for a in (*inputs.values(), *found.values())))
+    return found
+
+
+@needs_compiler
+def test_truth_values_of_all_lanes_in_c(tmp_path: Path) -> None:
+    plain, inputs = chosen_rows(67, inside=False), {"x": np.arange(67, dtype=np.float32)}
+    found = run_in_c(plain, lowered(plain), inputs, tmp_path / "chosen")
+    np.testing.assert_array_equal(found["y"], meaning(plain, inputs)["y"])
+
+
 @needs_compiler
 @draws(2, 5)
 def test_c_does_the_same(tmp_path: Path, count: int) -> None:
@@ -385,20 +437,6 @@ def test_c_does_the_same(tmp_path: Path, count: int) -> None:
         inputs = inputs_of(plain, seed)
         want = meaning(plain, inputs)
         kernel = lowered(plain, lane_axis(plain, lanes) if lanes else None)
-        source, library = tmp_path / f"{seed}.c", tmp_path / f"{seed}.so"
-        source.write_text(source_text(kernel, standalone(kernel), {}))
-        flags = C_FLAGS.replace("-O3", "-O1").split()
-        command = [find_linker() or "cc", *flags]
-        done = subprocess.run(
-            [*command, "-o", str(library), str(source)], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr[:2000]
-        outputs = {
-            s.name: np.empty(s.shape, numpy_dtype(s.dtype))
-            for s in plain.tensors
-            if s.role == "output"
-        }
-        function = getattr(ctypes.CDLL(str(library)), standalone(kernel).symbol)
-        function(*(ctypes.c_void_p(a.ctypes.data) for a in (*inputs.values(), *outputs.values())))
+        outputs = run_in_c(plain, kernel, inputs, tmp_path / str(seed))
         for name, array in want.items():
             np.testing.assert_array_equal(outputs[name], array, f"{seed} {name}")

@@ -118,8 +118,10 @@ class _Vectors:
         if self._is_alike(scalar) and scalar.dtype != "bool":
             return self.b.splat(self.lowering.value(scalar, self.variables), self.lanes)
         match scalar:
-            case Name():
+            case Name() if scalar.name in self.vectors:
                 return self.vectors[scalar.name]
+            case Name():
+                return self._shared_truth(scalar)
             case Element():
                 return self._element(scalar)
             case Convert():
@@ -130,6 +132,14 @@ class _Vectors:
             case Call():
                 args = [self._value(arg) for arg in scalar.args]
                 return apply_function(self.lowering.arith, scalar.function, args)
+
+    def _shared_truth(self, scalar: Name) -> Value:
+        """A truth value that all lanes have: printers have those of vectors in their own ways."""
+        kind = Type("i32")
+        numbers = (self.b.constant(number, kind) for number in (1, 0))
+        one = self.b.select(self.lowering.value(scalar, self.variables), *numbers)
+        zeros = self.b.constant(0, Type("i32", self.lanes))
+        return self.b.test("ne", self.b.splat(one, self.lanes), zeros)
 
     def _element(self, element: Element) -> Value:
         """Neighbours, or elements that lie evenly."""
