@@ -9,6 +9,7 @@ import pytest
 from ir import Graph, indices, maximum, minimum, operator
 from ir.axes import Axis
 from ir.errors import ProgramError
+from ir.outside import refuse_outside
 from ir.tiles import Tile
 
 Making = Callable[[Graph, Axis, int], Tile]
@@ -50,3 +51,22 @@ def test_what_is_outside_is_refused_in_one_line(name: str) -> None:
         read(make, n, extent)
     assert "\n" not in str(refused.value)
     read(make, n, extent, fill=0)
+
+
+@pytest.mark.parametrize("name", [*INSIDE, *OUTSIDE])
+def test_computed_tiles_are_read_inside_as_well(name: str) -> None:
+    make, n, extent, *said = {**INSIDE, **OUTSIDE}[name]
+
+    def built(fill: float | None = None) -> None:
+        g = Graph("reading")
+        x, t = g.axes(x=n, t=extent)
+        tile = g.input("T", (t,), "f32") * 2.0
+        g.output("Y", tile.at(t=make(g, x, n), fill=fill), "f32")
+        refuse_outside(g.program())
+
+    if not said:
+        built()
+        return
+    with pytest.raises(ProgramError, match=said[0]):
+        built()
+    built(fill=0)

@@ -52,7 +52,8 @@ from ir.targets.cpu.standalone import C_FLAGS, standalone
 from tests.few import draws
 from tests.targets.test_c_printer import needs_compiler
 
-TYPES = ("f32", "i32", "i64", "bool")
+TYPES = ("f32", "f64", "i32", "i64", "bool")
+FLOATS = ("f32", "f64")
 STORED = ("f32", "bf16", "f16", "e4m3", "i8", "u8", "i32", "i64", "f64", "bool")
 HOST = get_backend("cpu").hardware(2)
 WIDTH = 6  # elements of each array that a point has for itself
@@ -96,7 +97,7 @@ class Drawn:
     def call(self, dtype: str, scope: list[Name], depth: int) -> Scalar:
         if dtype == "bool":
             function = self.pick(("lt", "le", "eq", "and", "or", "not"))
-            of = self.pick(TYPES[:3]) if function in ("lt", "le", "eq") else "bool"
+            of = self.pick(TYPES[:4]) if function in ("lt", "le", "eq") else "bool"
             args = tuple(self.scalar(of, scope, depth - 1) for _ in range(1 + (function != "not")))
             return Call(function, args, "bool")
         function = self.pick(("add", "sub", "mul", "max", "min", "neg", "abs"))
@@ -104,7 +105,7 @@ class Drawn:
         made = Call(
             function, tuple(self.scalar(dtype, scope, depth - 1) for _ in range(count)), dtype
         )
-        if dtype != "f32":
+        if dtype not in FLOATS:
             return made  # whole numbers wrap
         low = Call("max", (made, Number(-64.0, dtype)), dtype)
         return Call("min", (low, Number(64.0, dtype)), dtype)
@@ -112,7 +113,7 @@ class Drawn:
     def converted(self, dtype: str, scope: list[Name], depth: int) -> Scalar:
         source = self.scalar(self.pick(TYPES), scope, depth - 1)
         narrow = {"f32": ("f32", "bf16", "f16", "e4m3"), "i32": ("i32", "i8", "u8")}
-        if dtype == "f32" and source.dtype in ("i32", "i64"):  # others are not exact
+        if dtype in FLOATS and source.dtype in ("i32", "i64"):  # others are not exact
             source = Convert(source, "i8", "i32")
         return Convert(source, self.pick(narrow.get(dtype, (dtype,))), dtype)
 
@@ -148,7 +149,7 @@ class Drawn:
         if kind == "write":
             array = self.pick(("T", *(f"Y{dtype}" for dtype in STORED)))
             dtype = "f32" if array == "T" else array[1:]
-            kind = {"f32": "f32", "f64": "f32", "i64": "i64", "bool": "bool"}.get(dtype, "")
+            kind = {"f32": "f32", "f64": "f64", "i64": "i64", "bool": "bool"}.get(dtype, "")
             kind = kind or ("f32" if dtype in ("bf16", "f16", "e4m3") else "i32")
             value = self.scalar(kind, scope)
             value = Convert(value, "f64", "f64") if dtype == "f64" else value
