@@ -355,6 +355,44 @@ def test_truth_values_that_all_lanes_have_have_names(inside: bool, worker: Worke
     np.testing.assert_array_equal(reply.value[1][0], want)
 
 
+def stored_truths(count: int) -> PlainKernel:
+    """What a row and a column both hold, and numbers of f64 that change signs by columns."""
+    specs = (
+        TensorSpec("row", (3,), "bool", "input"),
+        TensorSpec("column", (count,), "bool", "input"),
+        TensorSpec("d", (count,), "f64", "input"),
+        TensorSpec("both", (3, count), "bool", "output"),
+        TensorSpec("z", (3, count), "f64", "output"),
+    )
+    arrays = tuple(Array(s.name, s.dtype, int(np.prod(s.shape))) for s in specs)
+    p, i = Name("p"), Name("i")
+    place = Call("add", (Call("mul", (p, Number(count, "i64")), "i64"), i), "i64")
+    own, column, d = Element("row", p, "bool"), Element("column", i, "bool"), Element("d", i, "f64")
+    signed = Call("where", (column, d, Call("neg", (d,), "f64")), "f64")
+    wrote = Write("both", place, Call("and", (own, column), "bool")), Write("z", place, signed)
+    body = (Spread(((i, count),), wrote),)
+    return PlainKernel("truths", specs, arrays, ((p, 3),), body, cooperative=True)
+
+
+TRUTHS = {
+    "row": np.array([True, False, True]),
+    "column": np.arange(67) % 3 == 0,
+    "d": np.arange(67, dtype=np.float64),
+}
+
+
+def test_truth_values_in_memory_and_f64_are_vectors(worker: Worker) -> None:
+    plain, lanes = stored_truths(67), vector_row(HOST.isa).lanes
+    kernel = lowered(plain)
+    assert f"<{lanes} x i8>" in kernel.text("llvm")
+    assert f"<{lanes} x double>" in kernel.text("llvm")
+    outputs = [np.empty((3, 67), bool), np.empty((3, 67))]
+    reply = worker.ask(60.0, "run", kernel, [*TRUTHS.values(), *outputs])
+    assert isinstance(reply, Answer), reply
+    for wanted, found in zip(meaning(plain, TRUTHS).values(), reply.value[1], strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
 def rows_summed(count: int) -> PlainKernel:
     """Of each row two sums that go on from what is there: of products with a number of the row, in
     bf16, and of squares of differences from a vector."""
@@ -424,6 +462,10 @@ def test_truth_values_of_all_lanes_in_c(tmp_path: Path) -> None:
     plain, inputs = chosen_rows(67, inside=False), {"x": np.arange(67, dtype=np.float32)}
     found = run_in_c(plain, lowered(plain), inputs, tmp_path / "chosen")
     np.testing.assert_array_equal(found["y"], meaning(plain, inputs)["y"])
+    plain = stored_truths(67)
+    found = run_in_c(plain, lowered(plain), TRUTHS, tmp_path / "truths")
+    for name, wanted in meaning(plain, TRUTHS).items():
+        np.testing.assert_array_equal(found[name], wanted)
 
 
 @needs_compiler
