@@ -29,6 +29,7 @@ from ir.rewrite import (
     phased,
     placed,
     prefixed,
+    rebased,
     rereading,
     scanned,
     selected,
@@ -48,8 +49,8 @@ from ir.tiles import Tile
 
 WRITTEN = "written"
 WHOLE = (
-    keyed, placed, landed, accumulated, scanned, rereading, strided, tiered, unshifted, contracted,
-    selected, prefixed, phased, banded,
+    keyed, placed, landed, accumulated, scanned, rereading, strided, tiered, unshifted, rebased,
+    contracted, selected, prefixed, phased, banded,
 )  # of a program  # fmt: skip
 EFFORT = 2_500  # nodes of all programs that are looked at
 STRAY = 2.0  # times the least work, up to which a form is rewritten further

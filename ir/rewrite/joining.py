@@ -8,8 +8,9 @@ x[6 p + (3 s + c) - 9], outside of the one where it is outside of the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from itertools import permutations
 
 from ir.builder import Graph
@@ -37,12 +38,29 @@ def joined_axes(program: Program) -> Program:
         program = found
 
 
-def _joined(program: Program) -> Iterator[Program]:
-    """The program with one pair joined, for each that can be."""
+@lru_cache(maxsize=256)
+def short_joined(program: Program, most: int = SHORT) -> Program:
+    """The program with pairs joined whose second axis is shorter than `most` points, but for those
+    that products are summed along: three coordinates or colours fill no vector, all of a tensor's
+    do."""
+    while True:
+        short = [a for a, n in program.extents if 1 < n < most and not _is_multiplied(program, a)]
+        found = next(_joined(program, short), None) if short else None
+        if found is None:
+            return program
+        program = found
+
+
+def _is_multiplied(program: Program, axis: str) -> bool:
+    return any(isinstance(n.op, Contract) and axis in n.op.over for n in program.nodes)
+
+
+def _joined(program: Program, inside: Collection[str] | None = None) -> Iterator[Program]:
+    """The program with one pair joined, for each that can be; of which the second is `inside`."""
     axes = [axis for axis, extent in program.extents if extent > 1]
     for outer, inner in permutations(axes, 2):
         pair = Pair(program, outer, inner)
-        if pair.joins():
+        if (inside is None or inner in inside) and pair.joins():
             yield pair.program_joined()
 
 

@@ -36,18 +36,18 @@ _DEEP = 2.0**4  # times the least normal number of a type, above which weights h
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class Change:
     """What becomes of a value when the extreme moves by d: + `moved` d, or times e^(`scaled` d)."""
 
     moved: float = 0.0
     scaled: float = 0.0
 
 
-_NONE = _Change()
+NO_CHANGE = Change()
 
 
-class _Other(Exception):
-    """Internal: a value changes in another way."""
+class ChangedOtherwise(Exception):
+    """A value changes in another way than a `Change` says."""
 
 
 def rewritten(program: Program) -> tuple[int, Program] | None:
@@ -73,104 +73,105 @@ def _is_extreme(node: Node) -> bool:
     return isinstance(node.op, Reduce) and node.op.kind == "max" and is_float(node.dtype)
 
 
-def _changes(program: Program, extreme: int) -> dict[int, _Change] | None:
+def _changes(program: Program, extreme: int) -> dict[int, Change] | None:
     """How values change with an extreme; None where it does not cancel, or is in no exponential."""
     own = frozenset(program.nodes[extreme].axes)
-    found = {extreme: _Change(moved=1.0)}
+    found = {extreme: Change(moved=1.0)}
     try:
         for position in range(extreme + 1, len(program.nodes)):
             node = program.nodes[position]
             if any(arg in found for arg in node.args):
-                change = _changed(program, node, [found.get(arg, _NONE) for arg in node.args], own)
-                if change != _NONE:
+                change = changed(
+                    program, node, [found.get(arg, NO_CHANGE) for arg in node.args], own
+                )
+                if change != NO_CHANGE:
                     found[position] = change
-    except _Other:
+    except ChangedOtherwise:
         return None
     return found if any(_is(program, position, "exp") for position in found) else None
 
 
-def _changed(program: Program, node: Node, args: list[_Change], own: frozenset[str]) -> _Change:
+def changed(program: Program, node: Node, args: list[Change], own: frozenset[str]) -> Change:
+    """How a node changes with an extreme of axes `own`, as its arguments do."""
     op = node.op
     if isinstance(op, Cast) and is_float(node.dtype) and node.dtype not in STEPPED:
         if args[0].moved and not holds(node.dtype, program.nodes[node.args[0]].dtype):
-            raise _Other
+            raise ChangedOtherwise
         return args[0]
     if isinstance(op, Contract | Reduce) and not own & {*op.over}:
         return _combined(op, args)
     if isinstance(op, Map):
         return _mapped(program, op.function, node.args, args)
-    raise _Other
+    raise ChangedOtherwise
 
 
-def _combined(op: Contract | Reduce, args: list[_Change]) -> _Change:
+def _combined(op: Contract | Reduce, args: list[Change]) -> Change:
     if any(change.moved for change in args):
-        raise _Other
+        raise ChangedOtherwise
     if isinstance(op, Contract):
-        return _Change(scaled=sum(change.scaled for change in args))
+        return Change(scaled=sum(change.scaled for change in args))
     if op.kind not in ("sum", "max", "min"):
-        raise _Other
+        raise ChangedOtherwise
     return args[0]
 
 
-def _mapped(
-    program: Program, function: str, nodes: tuple[int, ...], args: list[_Change]
-) -> _Change:
+def _mapped(program: Program, function: str, nodes: tuple[int, ...], args: list[Change]) -> Change:
     first = args[0]
     if function == "neg":
-        return _Change(-first.moved, first.scaled)
+        return Change(-first.moved, first.scaled)
     if function in ("add", "sub"):
         return _added(program, function, nodes, args)
     if function in ("mul", "div"):
         return _multiplied(program, function, nodes, args)
-    if function == "where" and first == _NONE:
+    if function == "where" and first == NO_CHANGE:
         return _alike(program, nodes[1:], args[1:])
     if function in ("max", "min"):
         return _alike(program, nodes, args)
     if function == "exp" and not first.scaled:
-        return _Change(scaled=first.moved)
+        return Change(scaled=first.moved)
     if function == "log" and not first.moved:
-        return _Change(moved=first.scaled)
+        return Change(moved=first.scaled)
     if function in ("sqrt", "rsqrt", "abs") and not first.moved:
-        return _Change(scaled=first.scaled * {"sqrt": 0.5, "rsqrt": -0.5, "abs": 1.0}[function])
-    raise _Other
+        return Change(scaled=first.scaled * {"sqrt": 0.5, "rsqrt": -0.5, "abs": 1.0}[function])
+    raise ChangedOtherwise
 
 
-def _added(program: Program, function: str, nodes: tuple[int, ...], args: list[_Change]) -> _Change:
+def _added(program: Program, function: str, nodes: tuple[int, ...], args: list[Change]) -> Change:
     left, right = args
     if not (left.scaled or right.scaled):
-        return _Change(moved=left.moved + (right.moved if function == "add" else -right.moved))
+        return Change(moved=left.moved + (right.moved if function == "add" else -right.moved))
     return _alike(program, nodes, args)
 
 
 def _multiplied(
-    program: Program, function: str, nodes: tuple[int, ...], args: list[_Change]
-) -> _Change:
+    program: Program, function: str, nodes: tuple[int, ...], args: list[Change]
+) -> Change:
     left, right = args
     if not (left.moved or right.moved):
-        return _Change(scaled=left.scaled + (right.scaled if function == "mul" else -right.scaled))
+        return Change(scaled=left.scaled + (right.scaled if function == "mul" else -right.scaled))
     moved, other = (left, nodes[1]) if left.moved else (right, nodes[0])
     number = program.nodes[other].op
     if moved.scaled or not isinstance(number, Constant) or number.value == 0:
-        raise _Other
+        raise ChangedOtherwise
     if function == "div":
         if right.moved:
-            raise _Other
-        return _Change(moved=moved.moved / number.value)
-    return _Change(moved=moved.moved * number.value)
+            raise ChangedOtherwise
+        return Change(moved=moved.moved / number.value)
+    return Change(moved=moved.moved * number.value)
 
 
-def _alike(program: Program, nodes: tuple[int, ...], args: list[_Change]) -> _Change:
+def _alike(program: Program, nodes: tuple[int, ...], args: list[Change]) -> Change:
     """Of values that change together; 0 is multiplied by anything, and -inf moved."""
-    found: set[_Change] = set()
+    found: set[Change] = set()
     for node, change in zip(nodes, args, strict=True):
         op = program.nodes[node].op
-        number = op.value if isinstance(op, Constant) and change == _NONE else None
-        others = [other for other in args if other != _NONE]
+        number = op.value if isinstance(op, Constant) and change == NO_CHANGE else None
+        others = [other for other in args if other != NO_CHANGE]
         scaled = bool(others) and not any(other.moved for other in others)
         if number is None or number != (0.0 if scaled else -math.inf):
             found.add(change)
     if len(found) != 1:
-        raise _Other
+        raise ChangedOtherwise
     return found.pop()
 
 
@@ -197,7 +198,7 @@ def _without(
 
 
 def _fits(
-    program: Program, changes: dict[int, _Change], made: Program, places: dict[int, int]
+    program: Program, changes: dict[int, Change], made: Program, places: dict[int, int]
 ) -> bool:
     """Whether exponentials are numbers of their types, and none is too small to have its bits."""
     spans = spans_of(made)

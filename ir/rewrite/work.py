@@ -18,7 +18,7 @@ from ir.ops.scatter import Scatter
 from ir.ops.store import Store
 from ir.ops.top import Top
 from ir.program import Node, Program
-from ir.rewrite import digits, rereading, strided, tiered
+from ir.rewrite import digits, rebased, rereading, strided, tiered
 
 STEPPING = 16.0  # times as long that an operation takes where steps wait for each other
 GATHERED = 32  # operations that an index is which is computed for each element
@@ -61,6 +61,7 @@ class Work:
 def work_of(program: Program, rates: Rates) -> Work:
     """Arithmetic at the rates of its units, and bytes at that of memory."""
     again = strided.twice_read(program) + tiered.read_again(program)
+    again += rebased.read_again(program)
     seconds = (program.bytes + again) / rates.bytes
     steps, feeding = in_steps(program), _feeding(program, _is_sum)
     folded = _feeding(program, _is_folded)  # which always goes through memory

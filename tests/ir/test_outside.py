@@ -9,6 +9,7 @@ import pytest
 from ir import Graph, indices, maximum, minimum, operator
 from ir.axes import Axis
 from ir.errors import ProgramError
+from ir.outside import refuse_outside
 from ir.tiles import Tile
 
 Making = Callable[[Graph, Axis, int], Tile]
@@ -50,3 +51,24 @@ def test_what_is_outside_is_refused_in_one_line(name: str) -> None:
         read(make, n, extent)
     assert "\n" not in str(refused.value)
     read(make, n, extent, fill=0)
+
+
+def read_tile(make: Making, n: int, extent: int, fill: float | None = None) -> None:
+    g = Graph("reading")
+    x, t = g.axes(x=n, t=extent)
+    tile = g.input("T", (t,), "f32") * 2.0
+    g.output("Y", tile.at(t=make(g, x, n), fill=fill), "f32")
+    refuse_outside(g.program())
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_computed_tiles_are_read_inside_as_well(name: str) -> None:
+    read_tile(*INSIDE[name])
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_computed_tiles_are_not_read_outside(name: str) -> None:
+    make, n, extent, said = OUTSIDE[name]
+    with pytest.raises(ProgramError, match=said):
+        read_tile(make, n, extent)
+    read_tile(make, n, extent, fill=0)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ir import Graph, cast, contract, exp, where
+from ir import Graph, cast, contract, exp, reduce, where
 from ir.inputs import random_inputs
 from ir.oracle import evaluate
 from ir.program import Program
 from ir.registry import load_operator
-from ir.rewrite.joining import joined_axes
+from ir.rewrite.joining import joined_axes, short_joined
+from ir.target import get_backend
 from ir.targets.cuda.build.kernels import kernels_of
 from ir.targets.cuda.space.residences import OPERANDS, pieces_of
 from tests.targets.cuda_cases import HARDWARE
@@ -102,3 +103,46 @@ def test_axes_of_more_points_together_than_a_coordinate_has_stay_apart() -> None
     assert dict(joined_axes(shorter).extents) == {"m": 65536 * 32767}
     kernels = kernels_of(program, HARDWARE)
     assert [dict(kernel.program.extents) for kernel in kernels] == [dict(program.extents)]
+
+
+def thin(k: int, n: int, kind: str = "sum") -> Program:
+    """What squares of a thin matrix come to, or its columns, or twice its elements."""
+    g = Graph("thin")
+    rows, columns = g.axes(k=k, n=n)
+    x = g.input("X", (rows, columns), "bf16")
+    if kind == "product":
+        g.output("Y", contract(x, g.input("W", (rows, columns), "bf16"), over=(rows, columns)))
+    elif kind == "twice":
+        g.output("Y", x * 2.0, "bf16")
+    else:
+        over = columns if kind == "rows" else (rows, columns)
+        g.output("Y", reduce("sum", cast(x, "f32") * cast(x, "f32"), over=over))
+    return g.program()
+
+
+@pytest.mark.parametrize("kind", ["sum", "twice"])
+def test_axes_that_fill_no_vector_are_part_of_longer_ones(kind: str) -> None:
+    program = thin(1001, 3, kind)
+    joined = short_joined(program)
+    assert joined.axes == {"k": 3003}
+    inputs = random_inputs(program, np.random.default_rng(1))
+    flat = {name: array.reshape(-1) for name, array in inputs.items()}
+    (wanted,), (found,) = evaluate(program, inputs).values(), evaluate(joined, flat).values()
+    np.testing.assert_allclose(found.reshape(wanted.shape), wanted)
+
+
+def test_long_axes_and_those_of_products_stay() -> None:
+    for program in (thin(64, 16), thin(64, 3, "product"), thin(64, 3, "rows")):
+        assert short_joined(program) == program
+
+
+@pytest.mark.parametrize("kind", ["sum", "twice"])
+def test_kernels_of_a_cpu_take_them_as_one(kind: str) -> None:
+    """The arrays of a kernel are as the program has them."""
+    program, backend = thin(1001, 3, kind), get_backend("cpu")
+    hardware = backend.hardware(1)
+    space = backend.space(program, hardware)
+    assert "tile.n.0" not in space.names
+    row = space.seed_rows(np.random.default_rng(0))[0]
+    kernel = backend.lower(program, space.schedule(row), hardware)
+    assert kernel.arguments[0].shape == (1001, 3)

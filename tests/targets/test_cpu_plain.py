@@ -52,7 +52,8 @@ from ir.targets.cpu.standalone import C_FLAGS, standalone
 from tests.few import draws
 from tests.targets.test_c_printer import needs_compiler
 
-TYPES = ("f32", "i32", "i64", "bool")
+TYPES = ("f32", "f64", "i32", "i64", "bool")
+FLOATS = ("f32", "f64")
 STORED = ("f32", "bf16", "f16", "e4m3", "i8", "u8", "i32", "i64", "f64", "bool")
 HOST = get_backend("cpu").hardware(2)
 WIDTH = 6  # elements of each array that a point has for itself
@@ -96,7 +97,7 @@ class Drawn:
     def call(self, dtype: str, scope: list[Name], depth: int) -> Scalar:
         if dtype == "bool":
             function = self.pick(("lt", "le", "eq", "and", "or", "not"))
-            of = self.pick(TYPES[:3]) if function in ("lt", "le", "eq") else "bool"
+            of = self.pick(TYPES[:4]) if function in ("lt", "le", "eq") else "bool"
             args = tuple(self.scalar(of, scope, depth - 1) for _ in range(1 + (function != "not")))
             return Call(function, args, "bool")
         function = self.pick(("add", "sub", "mul", "max", "min", "neg", "abs"))
@@ -104,7 +105,7 @@ class Drawn:
         made = Call(
             function, tuple(self.scalar(dtype, scope, depth - 1) for _ in range(count)), dtype
         )
-        if dtype != "f32":
+        if dtype not in FLOATS:
             return made  # whole numbers wrap
         low = Call("max", (made, Number(-64.0, dtype)), dtype)
         return Call("min", (low, Number(64.0, dtype)), dtype)
@@ -112,7 +113,7 @@ class Drawn:
     def converted(self, dtype: str, scope: list[Name], depth: int) -> Scalar:
         source = self.scalar(self.pick(TYPES), scope, depth - 1)
         narrow = {"f32": ("f32", "bf16", "f16", "e4m3"), "i32": ("i32", "i8", "u8")}
-        if dtype == "f32" and source.dtype in ("i32", "i64"):  # others are not exact
+        if dtype in FLOATS and source.dtype in ("i32", "i64"):  # others are not exact
             source = Convert(source, "i8", "i32")
         return Convert(source, self.pick(narrow.get(dtype, (dtype,))), dtype)
 
@@ -148,7 +149,7 @@ class Drawn:
         if kind == "write":
             array = self.pick(("T", *(f"Y{dtype}" for dtype in STORED)))
             dtype = "f32" if array == "T" else array[1:]
-            kind = {"f32": "f32", "f64": "f32", "i64": "i64", "bool": "bool"}.get(dtype, "")
+            kind = {"f32": "f32", "f64": "f64", "i64": "i64", "bool": "bool"}.get(dtype, "")
             kind = kind or ("f32" if dtype in ("bf16", "f16", "e4m3") else "i32")
             value = self.scalar(kind, scope)
             value = Convert(value, "f64", "f64") if dtype == "f64" else value
@@ -328,6 +329,70 @@ def test_ranges_and_numbers(worker: Worker) -> None:
         np.testing.assert_array_equal(have, array)
 
 
+def chosen_rows(count: int, inside: bool) -> PlainKernel:
+    """Rows that are a vector or its opposite, as a truth value says that all of a row share."""
+    specs = TensorSpec("x", (count,), "f32", "input"), TensorSpec("y", (3, count), "f32", "output")
+    arrays = tuple(Array(s.name, s.dtype, int(np.prod(s.shape))) for s in specs)
+    p, i, first = Name("p"), Name("i"), Name("first_1", "bool")
+    place = Call("add", (Call("mul", (p, Number(count, "i64")), "i64"), i), "i64")
+    x = Element("x", i, "f32")
+    told = Let(first, Call("lt", (Convert(p, "i32", "i32"), Number(1, "i32")), "bool"))
+    chosen = Call("where", (first, x, Call("neg", (x,), "f32")), "f32")
+    wrote = Write("y", place, chosen)
+    loop = Spread(((i, count),), (told, wrote) if inside else (wrote,))
+    body = (loop,) if inside else (told, loop)
+    return PlainKernel("chosen", specs, arrays, ((p, 3),), body, cooperative=True)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_truth_values_that_all_lanes_have_have_names(inside: bool, worker: Worker) -> None:
+    plain, lanes = chosen_rows(67, inside), vector_row(HOST.isa).lanes
+    assert f"<{lanes} x float>" in lowered(plain).text("llvm")
+    inputs = {"x": np.arange(67, dtype=np.float32)}
+    want = meaning(plain, inputs)["y"]
+    reply = worker.ask(60.0, "run", lowered(plain), [inputs["x"], np.empty((3, 67), np.float32)])
+    assert isinstance(reply, Answer), reply
+    np.testing.assert_array_equal(reply.value[1][0], want)
+
+
+def stored_truths(count: int) -> PlainKernel:
+    """What a row and a column both hold, and numbers of f64 that change signs by columns."""
+    specs = (
+        TensorSpec("row", (3,), "bool", "input"),
+        TensorSpec("column", (count,), "bool", "input"),
+        TensorSpec("d", (count,), "f64", "input"),
+        TensorSpec("both", (3, count), "bool", "output"),
+        TensorSpec("z", (3, count), "f64", "output"),
+    )
+    arrays = tuple(Array(s.name, s.dtype, int(np.prod(s.shape))) for s in specs)
+    p, i = Name("p"), Name("i")
+    place = Call("add", (Call("mul", (p, Number(count, "i64")), "i64"), i), "i64")
+    own, column, d = Element("row", p, "bool"), Element("column", i, "bool"), Element("d", i, "f64")
+    signed = Call("where", (column, d, Call("neg", (d,), "f64")), "f64")
+    wrote = Write("both", place, Call("and", (own, column), "bool")), Write("z", place, signed)
+    body = (Spread(((i, count),), wrote),)
+    return PlainKernel("truths", specs, arrays, ((p, 3),), body, cooperative=True)
+
+
+TRUTHS = {
+    "row": np.array([True, False, True]),
+    "column": np.arange(67) % 3 == 0,
+    "d": np.arange(67, dtype=np.float64),
+}
+
+
+def test_truth_values_in_memory_and_f64_are_vectors(worker: Worker) -> None:
+    plain, lanes = stored_truths(67), vector_row(HOST.isa).lanes
+    kernel = lowered(plain)
+    assert f"<{lanes} x i8>" in kernel.text("llvm")
+    assert f"<{lanes} x double>" in kernel.text("llvm")
+    outputs = [np.empty((3, 67), bool), np.empty((3, 67))]
+    reply = worker.ask(60.0, "run", kernel, [*TRUTHS.values(), *outputs])
+    assert isinstance(reply, Answer), reply
+    for wanted, found in zip(meaning(plain, TRUTHS).values(), reply.value[1], strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
 def rows_summed(count: int) -> PlainKernel:
     """Of each row two sums that go on from what is there: of products with a number of the row, in
     bf16, and of squares of differences from a vector."""
@@ -373,6 +438,36 @@ def test_sums_are_added_up_in_vectors(count: int, worker: Worker) -> None:
         np.testing.assert_array_equal(have, array)
 
 
+def run_in_c(
+    plain: PlainKernel, kernel: Kernel, inputs: dict[str, np.ndarray[Any, Any]], stem: Path
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Outputs of a library of its C text."""
+    source, library = stem.with_suffix(".c"), stem.with_suffix(".so")
+    source.write_text(source_text(kernel, standalone(kernel), {}))
+    command = [find_linker() or "cc", *C_FLAGS.replace("-O3", "-O1").split()]
+    done = subprocess.run(
+        [*command, "-o", str(library), str(source)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[:2000]
+    found = {
+        s.name: np.empty(s.shape, numpy_dtype(s.dtype)) for s in plain.tensors if s.role == "output"
+    }
+    function = getattr(ctypes.CDLL(str(library)), standalone(kernel).symbol)
+    function(*(ctypes.c_void_p(a.ctypes.data) for a in (*inputs.values(), *found.values())))
+    return found
+
+
+@needs_compiler
+def test_truth_values_of_all_lanes_in_c(tmp_path: Path) -> None:
+    plain, inputs = chosen_rows(67, inside=False), {"x": np.arange(67, dtype=np.float32)}
+    found = run_in_c(plain, lowered(plain), inputs, tmp_path / "chosen")
+    np.testing.assert_array_equal(found["y"], meaning(plain, inputs)["y"])
+    plain = stored_truths(67)
+    found = run_in_c(plain, lowered(plain), TRUTHS, tmp_path / "truths")
+    for name, wanted in meaning(plain, TRUTHS).items():
+        np.testing.assert_array_equal(found[name], wanted)
+
+
 @needs_compiler
 @draws(2, 5)
 def test_c_does_the_same(tmp_path: Path, count: int) -> None:
@@ -385,20 +480,6 @@ def test_c_does_the_same(tmp_path: Path, count: int) -> None:
         inputs = inputs_of(plain, seed)
         want = meaning(plain, inputs)
         kernel = lowered(plain, lane_axis(plain, lanes) if lanes else None)
-        source, library = tmp_path / f"{seed}.c", tmp_path / f"{seed}.so"
-        source.write_text(source_text(kernel, standalone(kernel), {}))
-        flags = C_FLAGS.replace("-O3", "-O1").split()
-        command = [find_linker() or "cc", *flags]
-        done = subprocess.run(
-            [*command, "-o", str(library), str(source)], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr[:2000]
-        outputs = {
-            s.name: np.empty(s.shape, numpy_dtype(s.dtype))
-            for s in plain.tensors
-            if s.role == "output"
-        }
-        function = getattr(ctypes.CDLL(str(library)), standalone(kernel).symbol)
-        function(*(ctypes.c_void_p(a.ctypes.data) for a in (*inputs.values(), *outputs.values())))
+        outputs = run_in_c(plain, kernel, inputs, tmp_path / str(seed))
         for name, array in want.items():
             np.testing.assert_array_equal(outputs[name], array, f"{seed} {name}")

@@ -101,6 +101,7 @@ def test_what_is_read_back_is_not_run_twice() -> None:
     [
         ("gated_delta_net", {"b": 1, "t": 8, "heads": 2, "d": 32}, "i_dv_1"),
         ("linear_recurrence", {"b": 2, "t": 8, "d": 32}, "i_d_1"),
+        ("linear_recurrence", {"b": 2, "t": 8, "d": 32, "dtype": "f64"}, "i_d_1"),
         ("logsumexp", {"m": 32, "n": 64}, "i_m_1"),
         ("cholesky", {"batch": 32, "n": 4}, "i_b_1"),
     ],

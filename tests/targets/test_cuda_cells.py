@@ -30,7 +30,10 @@ PROGRAMS = [
     cells.lstm(16, 4, 32),
     cells.gru(24, 4, 48, "f16"),
     cells.rnn(16, 5, 40),
+    cells.gru(24, 4, 48, "f32"),
+    cells.rnn(16, 5, 40, "f32"),
 ]
+NAMES = [f"{program.name}-{program.inputs[0].dtype}-{n}" for n, program in enumerate(PROGRAMS)]
 
 
 def kernel_of(program: Program) -> PlainCudaKernel:
@@ -86,6 +89,18 @@ def test_weights_stay_on_the_chip(program: Program, operands: int) -> None:
     assert launch["shared"] == operands * 16 * (512 + 16) * 2
 
 
+def test_weights_of_f32_stay_as_they_are_and_are_split_where_they_are_multiplied() -> None:
+    program = cells.rnn(64, 8, 256, "f32")
+    schedule = Schedule.of("cuda", {**TEAM, "beside": 64, "team": 16, "early": False})
+    kernel = BACKEND.lower(program, schedule, HARDWARE)
+    before, step = kernel.text("cuda").split("for (i64 i_t_1", 1)
+    assert before.count("(f32*)(tw_shared_base() + ") == 1
+    assert not re.search(r"\bW\[", step)
+    assert step.count("tw_load_shared_16(") == 1
+    (launch,) = json.loads(kernel.text("launch"))["kernels"]
+    assert launch["shared"] == 16 * (256 + 16) * 4
+
+
 def test_weights_that_have_no_room_are_read_at_every_step() -> None:
     program = cells.rnn(64, 8, 4096)
     schedule = Schedule.of("cuda", {**TEAM, "beside": 64, "team": 8, "threads": 256})
@@ -103,7 +118,7 @@ def test_more_blocks_than_run_are_refused() -> None:
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", PROGRAMS, ids=NAMES)
 @pytest.mark.parametrize("mode", [0, 9, 15])
 def test_teams_with_products_are_right(program: Program, mode: int) -> None:
     inputs = random_inputs(program, np.random.default_rng(1))

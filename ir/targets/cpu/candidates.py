@@ -13,6 +13,7 @@ from ir.kernel import Kernel
 from ir.ops.base import TensorSpec
 from ir.phases import Phase, phases_of
 from ir.program import Program
+from ir.rewrite.joining import short_joined
 from ir.rewrite.work import Rates
 from ir.routes import as_given, formed, space_of_forms
 from ir.rows import row_axes, stretch, tensors_along
@@ -48,8 +49,8 @@ def space_of(program: Program, hardware: Hardware) -> Space:
     return space_of_forms(
         program,
         rates_of(hardware),
-        lambda form: ideal_of(form, hardware),
-        lambda form, least, _: _space_of(form, hardware, least),
+        lambda form: ideal_of(short_joined(form), hardware),
+        lambda form, least, _: _space_of(short_joined(form), hardware, least),
     )
 
 
@@ -110,7 +111,7 @@ def parts_of(program: Program, hardware: Hardware, least: float | None = None) -
 def lower(program: Program, schedule: Schedule, hardware: Hardware, full: bool = False) -> Kernel:
     """Generate the kernel (with C text too if `full`); raises Refusal."""
     form, own = formed(program, schedule, rates_of(hardware))
-    return as_given(_lower(form, own, hardware, full), program)
+    return as_given(_lower(short_joined(form), own, hardware, full), program)
 
 
 def _lower(program: Program, schedule: Schedule, hardware: Hardware, full: bool) -> Kernel:

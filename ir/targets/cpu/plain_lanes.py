@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from ir.targets.cpu.plain import PlainLowering
 
 TURNS = 4  # vectors whose sums go on beside each other
-_STORED = ("f32", "i32", "f16", "bf16", "i8", "u8", "i16", "u16")
-_COMPUTED = ("f32", "i32", "bool")
+_STORED = ("f64", "f32", "i32", "f16", "bf16", "i8", "u8", "i16", "u16", "bool")
+_COMPUTED = ("f64", "f32", "i32", "bool")
 _COUNTED = ("f32", "i32")  # what indices may become
 _OF_INDICES = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 _FUNCTIONS = frozenset(
@@ -82,7 +82,7 @@ class _Vectors:
     def _fits(self, scalar: Scalar) -> bool:
         if scalar.dtype not in _COMPUTED:
             return False
-        if self._is_alike(scalar) and scalar.dtype != "bool":
+        if self._is_alike(scalar):
             return True
         match scalar:
             case Element():
@@ -115,8 +115,8 @@ class _Vectors:
         """A vector of what each lane has."""
         if isinstance(scalar, Number):
             return self.b.constant(scalar.value, Type(scalar_of(scalar.dtype), self.lanes))
-        if self._is_alike(scalar) and scalar.dtype != "bool":
-            return self.b.splat(self.lowering.value(scalar, self.variables), self.lanes)
+        if self._is_alike(scalar):
+            return self._shared(self.lowering.value(scalar, self.variables))
         match scalar:
             case Name():
                 return self.vectors[scalar.name]
@@ -131,15 +131,26 @@ class _Vectors:
                 args = [self._value(arg) for arg in scalar.args]
                 return apply_function(self.lowering.arith, scalar.function, args)
 
+    def _shared(self, value: Value) -> Value:
+        """What all lanes have. Printers have truth values of vectors in their own ways."""
+        if value.type.scalar != "i1":
+            return self.b.splat(value, self.lanes)
+        numbers = (self.b.constant(number, Type("i32")) for number in (1, 0))
+        one = self.b.splat(self.b.select(value, *numbers), self.lanes)
+        return self.b.test("ne", one, self.b.constant(0, one.type))
+
     def _element(self, element: Element) -> Value:
         """Neighbours, or elements that lie evenly."""
         array, stride = self._array(element.array), self.walk.stride(element.index)
-        type = Type(scalar_of(array.dtype), self.lanes)
+        is_truth = array.dtype == "bool"
+        type = Type("i8" if is_truth else scalar_of(array.dtype), self.lanes)
         where = self.lowering.address(array, element.index, self.variables)
         if stride == 1:
             value = self.b.load(type, where)
         else:
             value = self.b.gather(type, where, (stride or 0) * dtype_of(array.dtype).bytes)
+        if is_truth:
+            return self.b.test("ne", value, self.b.constant(0, value.type))
         kind = scalar_of(compute_dtype(array.dtype))
         return self.b.convert(value, kind, _unsigned(array.dtype))
 
@@ -306,8 +317,7 @@ class Lanes(_Vectors):
         else:
             assert isinstance(s, Write)
             array = self._array(s.array)
-            value = cast(self.b, self._value(s.value), array.dtype, _unsigned(s.value.dtype))
-            value = self.b.convert(value, scalar_of(array.dtype))
+            value = self.lowering.rounded(array, self._value(s.value), s.value.dtype)
             self.b.store(value, self.lowering.address(array, s.index, self.variables))
 
     def _loop(self, s: Loop) -> None:

@@ -43,7 +43,7 @@ from ir.targets.cpu.nest import I64, Index, Type, Value
 from ir.targets.cpu.plain import PlainLowering
 from ir.targets.cpu.plain_folds import Variables, given_state
 
-_COMPUTED = ("f32", "i32", "bool")
+_COMPUTED = ("f64", "f32", "i32", "bool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def _differing(s: Statement, walk: LaneWalk) -> Iterator[str]:
     """The variables to which a statement gives what differs."""
     if isinstance(s, Let | Assign) and walk.stride(s.value) != 0:
         yield s.name.name
-    if isinstance(s, Accumulate) and any(walk.stride(value) != 0 for value in s.values):
+    if isinstance(s, Accumulate) and any(walk.stride(x) != 0 for x in (*s.values, *s.states)):
         for state in s.states:
             yield state.name
             yield given_state(state).name

@@ -79,6 +79,11 @@ def tile_of(name: str) -> Tile | None:
     return Tile(rows // ROWS, columns // COLUMNS)
 
 
+def held_bytes(product: Product) -> int:
+    """Of an element of rows that wait in shared memory: as it is multiplied, or f32 to be split."""
+    return 4 if product.parts[0] > 1 else 2
+
+
 class TensorProducts:
     """Writes the products of one shared loop, and what is behind them."""
 
@@ -344,7 +349,9 @@ class _Loads:
 
     def _split(self, half: str) -> None:
         """Words of every part of a lane's neighbours."""
-        found = self._wide_word() if self.side.is_words else self._found("f32")
+        self._parted(half, self._wide_word() if self.side.is_words else self._found("f32"))
+
+    def _parted(self, half: str, found: str) -> None:
         parts = range(self.side.parts)
         halves = [self._halves(part_of(self.into, len(parts), n), half) for n in parts]
         for word in (0, 1):
@@ -379,12 +386,18 @@ class _Loads:
         with self.owner.unrolled("h", self.halves) as half, self.w.block(""):
             row = f"({self.owner.slot} * {height} + {half} * {HALF} + {self.owner.line})"
             place = f"{row} * {pitch} + {self.depth} + {self.owner.deep}"
-            word = self.names.fresh("word")
-            address = f"tw_shared_address(tw_shared_base()) + {start} + ({place}) * 2"
-            self.w.line(f"const tw_vec8 {word} = tw_load_shared_8({address});")
-            own = f"{self.into}[{half} / 2]"
-            self.w.line(f"{own}[{half} % 2] = {word}.w[0];")
-            self.w.line(f"{own}[{half} % 2 + 2] = {word}.w[1];")
+            word, size = self.names.fresh("word"), held_bytes(self.product)
+            address = f"tw_shared_address(tw_shared_base()) + {start} + ({place}) * {size}"
+            load = f"tw_load_shared_{_QUAD * size}({address})"
+            self.w.line(f"const tw_vec{_QUAD * size} {word} = {load};")
+            if self.side.parts > 1:
+                found = self.names.fresh("found")
+                values = ", ".join(f"tw_float({word}.w[{n}])" for n in range(_QUAD))
+                self.w.line(f"const f32 {found}[{_QUAD}] = {{{values}}};")
+                self._parted(half, found)
+                return
+            for n, into in enumerate(self._halves(self.into, half)):
+                self.w.line(f"{into} = {word}.w[{n}];")
 
     def _words(self, low: str, high: str) -> None:
         raw, end = self.side.raw, self.product.extent

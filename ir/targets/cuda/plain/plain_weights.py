@@ -18,12 +18,11 @@ from ir.plain.code import Loop, PlainKernel, Spread
 from ir.plain.products import Product, Products, products_of
 from ir.plain.sums import names_of
 from ir.targets.cuda.layouts.woven import DEPTH, ROWS
-from ir.targets.cuda.plain.plain_products import Key, Side, Tile, key_of
+from ir.targets.cuda.plain.plain_products import Key, Side, Tile, held_bytes, key_of
 
 if TYPE_CHECKING:
     from ir.targets.cuda.plain.plain_text import PlainText
 
-_BYTES = 2  # of an element: bf16 or f16
 _APART = 16  # elements between rows, that lanes' words meet no bank twice
 
 
@@ -70,7 +69,7 @@ class Weights:
         return sum(map(self._bytes, self.operands.values()))
 
     def _bytes(self, product: Product) -> int:
-        return self.own * self.height * self.pitch(product) * _BYTES
+        return self.own * self.height * self.pitch(product) * held_bytes(product)
 
     def copy(self, text: PlainText) -> None:
         """Write the copies of this block's rows; what lies beyond the ends is 0."""
@@ -83,7 +82,8 @@ class Weights:
             total, at = self.own * self.height * depth, text.names.fresh("at")
             row, deep, line = (text.names.fresh(stem) for stem in ("row", "deep", "line"))
             into = text.names.fresh("into")
-            w.line(f"u16* {into} = (u16*)(tw_shared_base() + {self.offset(key)});")
+            kind = "f32" if product.parts[0] > 1 else "u16"
+            w.line(f"{kind}* {into} = ({kind}*)(tw_shared_base() + {self.offset(key)});")
             block = text.group.block
             with w.block(f"for (i32 {at} = tw_thread(); {at} < {total}; {at} += {block})"):
                 whole = f"{at} / {self.height * depth}"
@@ -103,7 +103,7 @@ class Weights:
                 ends += [f"{deep} < {product.extent}"] if side.ends else []
                 value = f"{text.names[raw.array]}[{text.scalars.text(raw.index)}]"
                 place = f"({whole} * {self.height} + {row}) * {self.pitch(product)} + {deep}"
-                w.line(f"{into}[{place}] = {' && '.join(ends)} ? {value} : (u16)0;")
+                w.line(f"{into}[{place}] = {' && '.join(ends)} ? {value} : ({kind})0;")
         w.line("tw_sync();")
 
 
