@@ -251,6 +251,8 @@ class Evolutionary:
         opinion = self._opinion
         opinion.learn()
         fast, _ = self.history.best(self.settings.near)
+        if not len(fast):  # all that was told lies outside of what is pinned now
+            return []
         near = [self.history.fresh(rows) for rows in self._neighbours.of(fast)]
         batch = self._turned(fast, near, self._stochastic(count * self.settings.turned))
         pool = self.history.fresh(np.concatenate([*near, self._bred_pool(count)]))

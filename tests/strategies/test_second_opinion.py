@@ -192,3 +192,15 @@ def test_a_long_search_leaves_it_few_seats() -> None:
     known = list({SPACE.schedule(row): None for row in rows})
     strategy.tell(known, outcomes_of(SPACE, known))
     assert strategy.second_share < 0.1
+
+
+def test_what_is_known_may_all_lie_outside_of_what_is_pinned() -> None:
+    pinned = SPACE.pin(order="mnk")
+    rows = SPACE.sample(np.random.default_rng(1), 200)
+    known = list({SPACE.schedule(row): None for row in rows})
+    outside = [schedule for schedule in known if schedule["order"] != "mnk"][:24]
+    strategy = Evolutionary(pinned, np.random.default_rng(0), trials=64)
+    strategy.tell(outside, outcomes_of(SPACE, outside))
+    told = drive(strategy, 24, lambda some: outcomes_of(SPACE, some), batch=4)
+    assert len(told) == 24
+    assert {schedule["order"] for schedule in told} == {"mnk"}
