@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ir.schedule import Schedule
     from ir.space import Space
 
-GENERATOR = "43"
+GENERATOR = "44"
 
 
 class CudaBackend:
