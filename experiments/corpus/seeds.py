@@ -15,6 +15,7 @@ import argparse
 import datetime
 import importlib
 import json
+import multiprocessing
 import sys
 import tempfile
 import time
@@ -83,13 +84,21 @@ def timed(row: Row, runtime: CudaRuntime) -> Row:
     return {key: value for key, value in row.items() if key != "kernels"} | {"kernels": times}
 
 
-def rows_of(files: list[str], count: int, processes: int) -> Iterator[Row]:
-    runtime = CudaRuntime()
+def rows_of(files: list[str], count: int, processes: int, seconds: float) -> Iterator[Row]:
+    """Those that are there within so many seconds."""
+    end, runtime = time.monotonic() + seconds, CudaRuntime()
     runtime.prepare(0)
     named = [(f, n) for f in files for n in importlib.import_module(f).EXTENTS]
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
+    apart = multiprocessing.get_context("spawn")  # none has the device of this process
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(processes, mp_context=apart) as pool,
+    ):
         made = {pool.submit(compiled, f, n, count, folder): n for f, n in named}
         for future in as_completed(made):
+            if time.monotonic() > end:
+                pool.shutdown(wait=False, cancel_futures=True)
+                return
             try:
                 yield timed(future.result(), runtime)
             except Exception as problem:  # noqa: BLE001 - one program must not end the others
@@ -128,12 +137,13 @@ def main() -> None:
     words.add_argument("files", nargs="+")
     words.add_argument("--count", type=int, default=4)
     words.add_argument("--processes", type=int, default=14)
+    words.add_argument("--seconds", type=float, default=480.0, help="budget of this call")
     words.add_argument("--out", type=Path, default=JSON)
     given = words.parse_args()
     if given.files != ["table"]:
         known = json.loads(JSON.read_text())["rows"] if JSON.exists() else []
         rows = {row["program"]: row for row in known}
-        for row in rows_of(given.files, given.count, given.processes):
+        for row in rows_of(given.files, given.count, given.processes, given.seconds):
             rows[row["program"]] = row
             print(row["program"], row.get("failed") or row["kernels"][0]["seconds"], flush=True)
         told = {

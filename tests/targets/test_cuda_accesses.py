@@ -16,7 +16,7 @@ from ir.space import Space
 from ir.target import get_backend
 from ir.targets.cuda.rows.hardware import known_hardware
 from ir.targets.cuda.text.scalars import table_storage, table_text
-from ir.values import indices, uniform
+from ir.values import indices, offsets, uniform
 from tests.targets.test_unforeseen import emulated, needs_compiler
 
 CUDA, HOPPER = get_backend("cuda"), known_hardware("h200")
@@ -99,6 +99,28 @@ def test_the_last_vector_of_a_row_may_end_outside(count: int, dtype: str) -> Non
             assert f"tw_store_{word}" in text
             long += 1
     assert long or count == 1
+
+
+@needs_compiler
+def test_a_row_may_be_longer_than_what_is_read_of_it() -> None:
+    """Then no vector needs a guard."""
+    g = Graph("steps")
+    (B,) = g.axes(b=64)
+    start = g.input("start", (g.axis("s", 65),), "i32", values=offsets(900))
+    g.output("L", start.at(s=B + 1) - start.at(s=B), "i32", (B,))
+    program = g.program()
+    space = CUDA.space(program, HOPPER)
+    for row in space.sample(np.random.default_rng(6), 8):
+        assert emulated(program, space.schedule(row), HOPPER) == []
+    g = Graph("part")
+    M, N = g.axes(m=3, n=128)
+    x = g.tensor("X", (3, 129), "f32")
+    y = g.tensor("Y", (131,), "f32")
+    g.output("O", x[M, N] + y[N], "f32", (M, N))
+    program = g.program()
+    space = CUDA.space(program, HOPPER)
+    for row in space.sample(np.random.default_rng(7), 8):
+        assert emulated(program, space.schedule(row), HOPPER) == []
 
 
 @needs_compiler

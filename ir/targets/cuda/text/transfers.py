@@ -120,10 +120,11 @@ class Transfers(Registers):
             with self.each_vector(digits, width) as points:
                 last = points[-1] if ragged else points[0]
                 condition = self._load_condition(position, access, last)
-                with self._all_or(condition, ragged):
-                    whole = "" if ragged else condition
+                parted = ragged and bool(condition)
+                with self._all_or(condition, parted):
+                    whole = "" if parted else condition
                     self._load_vector(position, fragment, points, pointer, whole)
-                if ragged:
+                if parted:
                     self._load_each(position, fragment, points, pointer)
         return fragment
 
@@ -395,7 +396,7 @@ class Transfers(Registers):
                 with self.w.block(f"if ({condition})" if condition else ""):
                     offset = self._offset(access, points[0])
                     self._store_vector(values, node.dtype, f"{pointer} + ({offset})", stream)
-                if ragged:
+                if ragged and condition:
                     self._store_each(position, points, values, pointer)
 
     def _store_each(
