@@ -45,6 +45,7 @@ SETS = 2
 _VAGUE = 0.5  # of an output's size: by how much
 _PROBE = 1 / 64  # of the means, that shows whether there are to be trials
 _LITTLE = 0.1  # of that size, up to which a trial tells how far it may be off
+_ALONE = 0.5  # share of a line's elements that trials move little, below which it tells of none
 _MANY = 0.1  # of its elements may be off where it is looked up by trial
 _TRIED = 4  # points of an axis of which what goes step by step is tried with drawn roundings
 _BLIND = 0.5  # share of an output of which nothing is known that is too much to call it checked
@@ -237,8 +238,13 @@ def _wider(answer: Answer, reach: Array) -> Answer:
 
 def _nearer(answer: Answer, reach: Array) -> Answer:
     """The exact values, as far around them as either way says that they may be off: by trial only
-    where that is little, for what is off by much may be anything in the next trial."""
-    nearer = (reach <= _LITTLE * _size_of(answer)) & (reach < answer.reach)
+    where that is little, for what is off by much may be anything in the next trial. So may what is
+    off by little in the midst of that: another choice (of two that are as good) moves all elements
+    of a line, and a few of them not far."""
+    little = reach <= _LITTLE * _size_of(answer)
+    for axis in range(little.ndim):
+        little = little & (little.mean(axis=axis, keepdims=True) >= _ALONE)
+    nearer = little & (reach < answer.reach)
     return replace(answer, reach=np.where(nearer, reach, answer.reach))
 
 

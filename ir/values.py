@@ -224,7 +224,8 @@ def _offsets(values: Values, spec: TensorSpec, draws: Draws) -> Array:
     found = draws.xp.zeros((rows, columns), dtype=np.int64)
     if columns > 1:
         weights = _skewed(draws, 0, rows * (columns - 1), _FINE, skew).reshape(rows, columns - 1)
-        sums = (weights + 1).cumsum(axis=-1)
+        most = (_FINE + 1) * (columns - 1)  # whose product with the total has room in 63 bits
+        sums = (weights + 1).cumsum(axis=-1) >> max(0, most.bit_length() + total.bit_length() - 63)
         found[:, 1:] = sums * total // sums[:, -1:]
     return _stored(found, spec.dtype).reshape(spec.shape)
 

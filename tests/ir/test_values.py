@@ -25,6 +25,16 @@ def drawn(values: Values, dtype: str, shape: tuple[int, ...] = ROWS, seed: int =
     return to_float(values.draw(spec, Draws.named(seed, "X")), dtype)
 
 
+@pytest.mark.parametrize("total", [2_000_003, 67_108_864, 2**31 - 1])
+def test_offsets_of_many_rows_rise_to_a_large_total(total: int) -> None:
+    """What they are scaled by has no room in 63 bits."""
+    found = drawn(ir.offsets(total), "i32", (4_194_302,))
+    assert (found[0], found[-1]) == (0, total)
+    gaps = np.diff(found.astype(np.int64))
+    assert gaps.min() >= 0
+    assert gaps.max() < 8 * max(1, total // 4_194_301)
+
+
 def test_each_kind_is_what_it_says() -> None:
     rows = np.arange(ROWS[1])
     assert drawn(ir.uniform(0.25, 0.5), "f32").min() >= 0.25
