@@ -168,7 +168,8 @@ def test_what_workers_combine_is_cut_into_pieces_alone() -> None:
     here = columns.is_("private", True)
     assert set(columns["owners"][here]) == {1}
     assert len(set(columns["pieces"][here])) > 2
-    seeds = [space.schedule(row) for row in space.seed_rows(np.random.default_rng(0))[:2]]
+    same = space.pin(atomic=False)  # in every run
+    seeds = [same.schedule(row) for row in same.seed_rows(np.random.default_rng(0))[:3]]
     assert any(seed["private"] for seed in seeds)
 
 
