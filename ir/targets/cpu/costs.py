@@ -10,6 +10,8 @@ from math import prod
 
 import numpy as np
 
+from ir.rewrite.domain import live_range
+from ir.rewrite.lengths import lengths_of
 from ir.stages import StagedProgram
 from ir.target import Hardware
 from ir.targets.cpu.crowding import crowding
@@ -197,7 +199,7 @@ class StageCosts:
                 cycles = cycles + tiles * bound
                 entered = entered + tiles * (TILE_OVERHEAD + 2 * count * tall * wide)
         alone = self._points_apart() * self.passes()
-        cycles = cycles * self._steps() * self._points_apart()
+        cycles = cycles * self._steps() * self._points_apart() * self._gone_over
         maps = self.facts.maps / (PORTS * lanes) * self._scalar_penalty()
         loads = np.where(self.folded > 0, rows * vectors, rows + vectors) / PORTS
         per_step = count * rows * vectors * self._macs_of_vector() / self.instruction["rate"]
@@ -346,7 +348,26 @@ class StageCosts:
                 elements = operand.reads(self.depths[-1]) / self._reuse(operand)
             vectors = elements / lanes * self.trips[-1]
             total = total + scattered * vectors * GATHER * lanes / 4
-        return total * self.parts()
+        return total * self.parts() * self._gone_over
+
+    @cached_property
+    def _gone_over(self) -> Array:
+        """The share of the reduced axes' points that loops go over, where what is read ends them:
+        of one row at a time, which no lane and no row of a register tile has others of."""
+        program, share = self.facts.staged.program, np.ones(self.rows_count)
+        for axis in self.stage.reduce:
+            for condition in live_range(program, axis):
+                along = {a for node, _ in condition.reads for a in program.nodes[node].axes}
+                lengths = lengths_of(program, condition, axis) if along else None
+                if lengths is None:
+                    continue
+                alone = np.ones(self.rows_count)
+                for other in along:
+                    rows = self.along("row", other) * (self.rows > 1)
+                    alone = alone * (1.0 - np.maximum(self.along("lane", other), rows))
+                part = float(lengths.mean()) / program.axes[axis]
+                share = share * np.where(alone > 0, max(part, 1.0 / program.axes[axis]), 1.0)
+        return share
 
     def _reuse(self, operand: Operand) -> Array:
         """How many rows of the register tile use what was read for one."""

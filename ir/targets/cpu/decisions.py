@@ -233,7 +233,7 @@ class Decisions:
                 "tile",
                 name,
                 "rows of the register tile",
-                min(6, limit) if shape.product else 1,
+                min(6, limit) if shape.product and self._row(shape) else 1,
             )
         self.add(
             f"vectors.{name}", self._vectors(shape), "tile", name, "vectors of the register tile", 2
@@ -243,12 +243,13 @@ class Decisions:
 
     def _row(self, shape: StageShape) -> str:
         """One that the largest operand with the lanes lacks, so that its vectors serve all rows; or
-        one that another with them lacks."""
+        one that another with them lacks; none where all have it, unless lanes are summed."""
         lane = shape.lanes[0]
         rows = [r for r in shape.rows if r != lane]
         having = sorted((x for x in shape.leaf_axes if lane in x), key=self._volume, reverse=True)
         apart = [r for x in having for r in rows if r not in x]
-        return (apart or rows or [""])[0]
+        summed = rows if lane in shape.stage.reduce else []
+        return (apart or summed or [""])[0]
 
     def _volume(self, axes: frozenset[str]) -> int:
         return math.prod(self.extents[axis] for axis in axes)

@@ -52,6 +52,11 @@ class Seeds:
             values = [v for v in self.names[name].domain if isinstance(v, int)]
             seed[name] = max((v for v in values if v <= wanted), default=values[0])
 
+    def _put_rows(self, seed: dict[str, Value], stage: str, wanted: int) -> None:
+        """So many rows, one where no axis gives any."""
+        row = self.names.get(f"row.{stage}")
+        self._put(seed, f"rows.{stage}", wanted if row is not None and row.initial else 1)
+
     def _tile(self, rows: int, vectors: int, tiles: int) -> dict[str, Value]:
         seed: dict[str, Value] = {}
         for shape in self.decisions.shapes:
@@ -63,7 +68,7 @@ class Seeds:
             wide = self.decisions.vector.registers > 16
             along = self.names[f"row.{stage}"].initial if f"row.{stage}" in self.names else ""
             there = self.decisions.extents.get(str(along), r)
-            self._put(seed, f"rows.{stage}", min(r, there))
+            self._put_rows(seed, stage, min(r, there))
             across = -(
                 -self.decisions.extents.get(shape.lanes[0], 1) // self.decisions.vector.lanes
             )
@@ -74,7 +79,7 @@ class Seeds:
     def _rows(self, rows: int, vectors: int) -> dict[str, Value]:
         seed: dict[str, Value] = {}
         for shape in self.decisions.shapes:
-            self._put(seed, f"rows.{shape.stage.name}", rows)
+            self._put_rows(seed, shape.stage.name, rows)
             self._put(seed, f"vectors.{shape.stage.name}", vectors)
         return seed
 
