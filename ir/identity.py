@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 Of = TypeVar("Of")
 Answer = TypeVar("Answer")
-_KEPT = 4096
+_KEPT = 1024
 
 
 class _Same:
