@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from explorer.strategies.opening import estimates
-from ir import Graph, cast, cumulative, exp, lookup, recur, scatter, where
+from ir import Graph, cast, cumulative, erf, exp, log, lookup, recur, scatter, where
 from ir.ops.scatter import Scatter
 from ir.program import Program
 from ir.registry import load_operator
@@ -228,3 +228,17 @@ def test_lanes_that_share_a_scan_do_not_write_far_apart() -> None:
     first = dict(space.schedule(rows[int(estimates(space, rows).argmin())]).values)
     folds = {value for name, value in first.items() if name.split(".")[0] == "fold"}
     assert folds == {"thread"}
+
+
+def test_functions_of_wide_floats_are_estimated_to_bind() -> None:
+    """Memory binds them in 32 bits, series of many terms in 64."""
+
+    def costs(dtype: str) -> float:
+        g = Graph("waves")
+        (N,) = g.axes(n=1 << 24)
+        x = cast(g.input("X", (N,), "f32", values=uniform(0, 1)), dtype)
+        g.output("Y", log(exp(x) + exp(-x * x) + erf(x) + 2.0), "f32", (N,))
+        space = CUDA.space(g.program(), HOPPER)
+        return float(estimates(space, space.seed_rows(np.random.default_rng(0))).min())
+
+    assert costs("f64") > costs("f32") + 1.5

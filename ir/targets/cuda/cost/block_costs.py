@@ -60,6 +60,9 @@ BUSY_WARPS = 12.0  # with which a processor issues what it can
 ASKED_BYTES = 16.0  # that each of 1024 threads asks memory for, to have what it gives
 NEAR_BYTES = 131072.0  # of what a block looks up, that stay near it
 L2_SHARE = 0.35  # of the time that a byte takes from memory, of one that L2 has
+# How much more operations in 64 bits take, and functions of floats, as one kernel on an H200.
+WIDE = {"f64": 1.0, "i64": 3.0}
+WIDE_FUNCTION = 9.0
 PARTS_PER_CLOCK = 80.0  # of sectors, that L2 takes from all processors
 AHEAD_CLOCKS = 400.0  # of a step of a walk whose loads run ahead
 NEAR_CLOCKS = 150.0  # of a step whose loads the step before has brought near
@@ -456,7 +459,22 @@ class BlockCosts:
             np.where(own[a] >= np.maximum(tiles[a], e), 1.0, np.ceil(e / tiles[a]) * tiles[a] / e)
             for a, e in self.program.axes.items()
         ]
-        return np.asarray(self.program.flops * _product(padding, len(padding[0])))
+        return np.asarray(self._issued * _product(padding, len(padding[0])))
+
+    @cached_property
+    def _issued(self) -> float:
+        """Operations at the rate of those in 32 bits: wide ones have half of it or less, and wide
+        functions are series of many."""
+        program, total = self.program, float(self.program.flops)
+        for node in program.nodes:
+            if node.dtype not in WIDE:
+                continue
+            types = [program.nodes[arg].type for arg in node.args]
+            flops = node.op.flops(types, node.type, program.scope)
+            points = max(1, prod(program.axes[axis] for axis in node.axes))
+            function = node.dtype == "f64" and flops > points and not is_reduction(node)
+            total += flops * (WIDE_FUNCTION if function else WIDE[node.dtype])
+        return total
 
     def _roles(self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array]) -> Table:
         """Tiles and shares of the axis that neighbours lie along, and of the reduced axes."""
