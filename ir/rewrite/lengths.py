@@ -1,8 +1,8 @@
 """How many points of an axis a bound leaves, by what inputs say that they are.
 
-Bounds that are made of coordinates have their mean over these; of what is read the values that an
-input says it has tell how it is spread: lengths evenly, distances of neighbouring offsets as the
-gaps between random points (David and Nagaraja, Order Statistics, 2003).
+Bounds that are made of coordinates are as these are; of what is read the values that an input says
+it has tell how it is spread: lengths, and distances of neighbouring offsets, as they are drawn
+(`ir.values`), evenly or with a skew.
 """
 
 from __future__ import annotations
@@ -53,11 +53,14 @@ def _of_reads(
     (spec, _, c), *more = found
     values = spec.values
     assert values is not None
+    if values.kind not in ("lengths", "offsets"):
+        return None
+    power = 1 + int(values.number("skew"))
     if not more and values.kind == "lengths":
         least, most = values.number("least"), values.number("most")
-        return np.asarray(c * (least + even * (most - least)))
+        return np.asarray(c * (least + even**power * (most - least)))
     neighbours = len(more) == 1 and more[0][0] is spec and more[0][2] == -c
     if neighbours and values.kind == "offsets" and abs(c) == 1:
         mean = values.number("total") / max(1, spec.shape[-1] - 1)
-        return np.asarray(-mean * np.log1p(-even))
+        return np.asarray(mean * (1 + power) * even**power)
     return None

@@ -9,9 +9,11 @@ import pytest
 
 from explorer.strategies.opening import estimates
 from ir import Graph, cast, exp, maximum, minimum, reduce, where
+from ir.inputs import drawn_inputs
 from ir.ops.map import Map
 from ir.program import Program
-from ir.rewrite.domain import ending
+from ir.rewrite.domain import ending, live_range
+from ir.rewrite.lengths import lengths_of
 from ir.target import get_backend
 from ir.targets.cuda.cost.alive import alive
 from ir.targets.cuda.rows.hardware import known_hardware
@@ -105,3 +107,22 @@ def test_estimates_are_as_short_as_rows() -> None:
         return float(estimates(space, space.seed_rows(np.random.default_rng(0))).min())
 
     assert cheapest(unknown.program()) > cheapest(program) + 4
+
+
+@pytest.mark.parametrize("skew", [0, 3])
+def test_lengths_are_thought_to_be_as_they_are_drawn(skew: int) -> None:
+    g = Graph("drawn")
+    B, J = g.axes(b=4000, j=5000)
+    start = g.input("start", (g.axis("s", 4001),), "i32", values=offsets(400_000, skew))
+    x = g.input("X", (J,), "f32")
+    at = start.at(s=B) + g.iota(J)
+    found = reduce("sum", where(at < start.at(s=B + 1), x, 0.0), over=J)
+    g.output("Y", found, "f32", (B,))
+    program = g.program()
+    (condition,) = live_range(program, "j")
+    thought = lengths_of(program, condition, "j")
+    assert thought is not None
+    drawn = np.diff(np.asarray(drawn_inputs(program, 0)["start"], np.int64))
+    for share in (0.25, 0.5, 0.9):
+        want = float(np.quantile(drawn, share))
+        assert abs(float(np.quantile(thought, share)) - want) < 0.1 * want + 2
