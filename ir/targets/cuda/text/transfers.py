@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
 
@@ -121,7 +121,7 @@ class Transfers(Registers):
                 last = points[-1] if ragged else points[0]
                 condition = self._load_condition(position, access, last)
                 parted = ragged and bool(condition)
-                with self._all_or(condition, parted):
+                with self.w.block(f"if ({condition})") if parted else nullcontext():
                     whole = "" if parted else condition
                     self._load_vector(position, fragment, points, pointer, whole)
                 if parted:
@@ -139,9 +139,6 @@ class Transfers(Registers):
                 value = scalars.from_storage(f"{pointer}[{self._offset(access, point)}]", dtype)
                 text = f"{condition} ? {value} : {scalars.literal(0, dtype)}"
                 self.w.line(f"{self.element(fragment, point)} = {text};")
-
-    def _all_or(self, condition: str, ragged: bool) -> AbstractContextManager[None]:
-        return self.w.block(f"if ({condition})") if ragged else nullcontext()
 
     def _window(self, position: int) -> Window | None:
         """What reads a load and others together, if that is less than one by one."""
