@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib
 import json
 import math
 import os
@@ -42,7 +43,6 @@ from ir.errors import TilewrightError  # noqa: E402
 from ir.program import Program  # noqa: E402
 
 Row = dict[str, Any]
-GRACE = 90.0  # seconds beyond its search that one operator may take
 PATIENCE = 3.0  # times as long as in `time` may a compilation take in `compile`
 _OF_TIMING = (
     "failed", "peer_failed", "stopped", "seconds", "share",
@@ -82,11 +82,19 @@ class Room:
 
 
 def listed(path: Path) -> dict[str, Row]:
-    """Rows by label of a file: each with `operator`, `family` and `arguments`.
+    """Rows by label of a file: each with `operator`, `family` and `arguments`; of a file of programs
+    here, all that it has full extents of.
 
     An operator of programs.py is written as its name behind a colon, one of another file here with
     the file's name in front. `against` are texts in the names of the peers to compare it with.
     """
+    if path.suffix == ".py":
+        extents = importlib.import_module(path.stem).EXTENTS
+        return {
+            name: {"operator": f"{path.name}:{name}", "family": path.stem, "setting": "",
+                   "arguments": given["full"]}
+            for name, given in extents.items()
+        }  # fmt: skip
     found = json.loads(path.read_text())
     for row in found.values():
         row.setdefault("setting", "")
@@ -103,7 +111,7 @@ def operator_of(name: str, case: Row) -> str:
 def cases(given: argparse.Namespace) -> dict[str, Row]:
     """Rows by operator: the first setting of a real model, or the small one; or those of a file."""
     if given.cases:
-        return listed(given.cases)
+        return {name: row for path in given.cases for name, row in listed(path).items()}
     room, small = Room(given.most_operations, given.most_bytes), given.small
     found = {}
     for family in families():
@@ -122,7 +130,7 @@ class Rows:
     """The rows of one target, written whole after every change."""
 
     def __init__(self, given: argparse.Namespace) -> None:
-        stem = given.cases.stem if given.cases else "corpus"
+        stem = given.name or (given.cases[0].stem if given.cases else "corpus")
         self.path = given.out / f"{stem}-{given.target}{'-small' if given.small else ''}.json"
         kept = json.loads(self.path.read_text()) if self.path.exists() else {}
         self.rows: dict[str, Row] = kept.get("rows", {})
@@ -188,7 +196,7 @@ def search(given: argparse.Namespace, rows: Rows) -> None:
             given.target,
         ]
         with slots.taken() as processors:
-            limit = given.seconds + GRACE
+            limit = given.seconds + given.grace
             kept = re.sub(r"\W+", "_", name) + ".db"
             store = [str(given.stores / kept)] if given.stores else []
             row = alone([*words, str(given.seconds), *store], limit, processors, "no_schedule")
@@ -262,6 +270,7 @@ def parser() -> argparse.ArgumentParser:
     words.add_argument("step", choices=["search", "compile", "time", "table"])
     words.add_argument("--target", default="cpu")
     words.add_argument("--seconds", type=float, default=10.0, help="of each search")
+    words.add_argument("--grace", type=float, default=90.0, help="that a search may take besides")
     words.add_argument("--at-once", type=int, default=0, help="searches at a time (cuda: 5)")
     words.add_argument(
         "--only", nargs="*", default=[], help="operators whose name has such a pattern"
@@ -271,7 +280,10 @@ def parser() -> argparse.ArgumentParser:
     words.add_argument("--most-bytes", type=float, default=math.inf, help="of its operands")
     words.add_argument("--small", action="store_true", help="small extents")
     words.add_argument("--budget", type=float, default=float("inf"), help="seconds of this call")
-    words.add_argument("--cases", type=Path, help="a file of other cases, such as graphs.json")
+    words.add_argument(
+        "--cases", type=Path, nargs="*", help="files of other cases: graphs.json, frontier.py"
+    )
+    words.add_argument("--name", default="", help="of the table, if not the first file's")
     words.add_argument("--again", action="store_true", help="also rows that are there")
     words.add_argument("--cpus", default="", help="processors to keep to, such as 0-9,12")
     words.add_argument("--compile-seconds", type=float, default=20.0, help="0: compile no peer")

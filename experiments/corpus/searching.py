@@ -18,15 +18,22 @@ def main() -> None:
     name, arguments, target, seconds, *kept = sys.argv[1:]
     from explorer.job import tune
     from explorer.recall import DAMNING, open_store
+    from explorer.result import Progress
     from ir.errors import TilewrightError
 
     began = time.monotonic()
+    first: list[float] = []
+
+    def heard(progress: Progress) -> None:
+        if not first:
+            first.append(round(time.monotonic() - began, 1))
+
     with tempfile.TemporaryDirectory() as folder:
         store = Path(kept[0] if kept else folder + "/records.db")
         try:
             found = tune(
                 name, json.loads(arguments), target=target, seconds=float(seconds),
-                store=store, baseline=False,
+                store=store, baseline=False, progress=heard,
             )  # fmt: skip
         except TilewrightError as error:
             sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
@@ -38,6 +45,7 @@ def main() -> None:
             ]
     row = {
         "found_seconds": found.seconds, "trials": found.trials, "outcomes": dict(found.outcomes),
+        "first_trial": first[0] if first else None,
         "search_took": round(time.monotonic() - began, 1), "schedule": found.best.to_json(),
         **({"damned": damned} if damned else {}),
     }  # fmt: skip

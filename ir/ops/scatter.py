@@ -197,5 +197,30 @@ def _combined(
 
         library = importlib.import_module(type(result).__module__.partition(".")[0])
         function = getattr(library, function.__name__)
+        if kind != "sum" and value.dtype == np.float64:
+            return extremes(library, kind, result, at, value[inside])
     function.at(result, at, value[inside])
     return result
+
+
+def extremes(
+    xp: Any, kind: str, result: Array, at: tuple[Array, ...], value: Array
+) -> Array:
+    """As `minimum.at` (`maximum.at`) of float64, in place, by whole numbers in the same order:
+    CuPy's own compare them as float32. NaN stays."""
+    sign = -1.0 if kind == "min" else 1.0
+    keys = _ordered(xp, sign * result)
+    xp.maximum.at(keys, at, _ordered(xp, sign * value))
+    result[...] = sign * _turned(xp, keys).view(np.float64)
+    return result
+
+
+def _ordered(xp: Any, value: Array) -> Array:
+    """Whole numbers in the order of floats; that of NaN is the largest."""
+    return _turned(xp, xp.where(value != value, np.nan, value).view(np.int64))
+
+
+def _turned(xp: Any, bits: Array) -> Array:
+    """Negative floats have a larger number the smaller they are: all bits but the sign's turned."""
+    turned: Array = xp.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
+    return turned
