@@ -59,10 +59,13 @@ def in_room(make: Callable[[Means], Expected], means: Means, room: Callable[[], 
     means = means.within(room())
     while True:
         try:
-            return make(means)
+            made = make(means)
         except MemoryError:
             if means.piece <= SMALLEST:
                 raise
+        else:
+            room()
+            return made
         means = replace(means, piece=max(SMALLEST, means.piece // 4)).within(room())
 
 

@@ -28,6 +28,7 @@ from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.parts import joined, part_of, without_first
 from ir.ops.reduce import Carry, Contract, Reduce
+from ir.ops.scatter import Scatter, Share
 from ir.ops.store import Store
 from ir.oracle_parts import Operands, formed, fused, slices_of, states_of
 from ir.perturbed import Noise
@@ -75,11 +76,15 @@ class Evaluation:
         self.known: dict[int, TileArray] = {}
         self.parent: Evaluation | None = None
         self.axis = ""
+        self.cut: frozenset[str] = frozenset()  # axes of which this has a part
         self.noise: Noise | None = None  # roundings are drawn, see `sampled`
         self.still: Evaluation | None = None  # without them, for what none of them moves
         self.placed: dict[int, tuple[Array, Array]] = {}  # coordinates as arrays of `xp`
         self.left_out: frozenset[int] = frozenset()  # what zeros stand for, see `tried`
         self.running: frozenset[int] = frozenset()
+        self.within: Carried | None = None  # the loop of which this is a step, or part of one
+        self.frees = False  # whether values that nobody will ask for any more are let go
+        self.through: set[int] = set()  # nodes that need their operands no more
         self.busy: set[int] = set()
         self.folded: dict[int, Exact] = {}  # exact states that all runs have
 
@@ -92,6 +97,8 @@ class Evaluation:
         )  # fmt: skip
         child.parent, child.axis, child.running = self, axis, running
         child.left_out, child.noise, child.placed = self.left_out, self.noise, self.placed
+        child.within, child.frees = self.within, self.frees and not running
+        child.cut = self.cut | {axis}
         return child
 
     @cached_property
@@ -110,11 +117,31 @@ class Evaluation:
                 self.known[position] = self._zeros(position)
             elif isinstance(node.op, Carry):
                 self._stream(position)
-            elif loop is not None:
+            elif loop is not None and loop is not self.within:
                 self.known.update(self._step_by_step(loop))
             if position not in self.known:
                 self.known[position] = self._compute(position)
+                self._let_go(position)
         return self.known[position]
+
+    def _let_go(self, position: int) -> None:
+        """Forget what this node alone still needed: pieces of many intermediates take more room
+        than a device has."""
+        if not self.frees:
+            return
+        self.through.update(self._together(position))
+        pending = [arg for node in self._together(position) for arg in self._args(node)]
+        while pending:
+            arg = pending.pop()
+            if not self.through.issuperset(self.program.users(arg)):
+                continue
+            self.known.pop(arg, None)
+            if arg not in self.through:  # never formed, or in parts
+                self.through.add(arg)
+                pending += self._args(arg)
+
+    def _args(self, position: int) -> tuple[int, ...]:
+        return self.program.nodes[position].args
 
     def stays(self, position: int) -> bool:
         """Whether a value is elementwise made of inputs, and exact."""
@@ -189,6 +216,26 @@ class Evaluation:
             return self.noise.moved(total, error, f"reduce of {(body,)}")
         return TileArray(total.axes, total.array, error)
 
+    def _received(self, position: int, op: Scatter, turns: list[Evaluation]) -> TileArray:
+        """What is sent, evaluated part by part along an axis of the points that are."""
+        args = self._args(position)
+        types = [self.program.nodes[arg].type for arg in args]
+        share: Share | None = None
+        while turns:
+            turn = turns.pop(0)
+            environment = turn._environment()
+            environment.types = types
+            found = op.share([turn.value(arg) for arg in args], types, environment)
+            share = found if share is None else share.joined(found)
+        assert share is not None
+        exact, model = TileArray(op.axes, share.array), self._model_at(position)
+        if model is None:
+            return exact
+        error = share.error(types, model)
+        if self.noise is not None:
+            return self.noise.moved(exact, error, f"{op.name} of {args}")
+        return TileArray(exact.axes, exact.array, error)
+
     def _zeros(self, position: int) -> TileArray:
         """What is computed elsewhere, as far as it has a shape."""
         node, xp = self.program.nodes[position], self.xp
@@ -207,6 +254,8 @@ class Evaluation:
                 if turns
                 else self.reduced(position, node.op.kind, node.op.over)
             )
+        elif isinstance(node.op, Scatter) and turns:
+            meant = self._received(position, node.op, turns)
         else:
             meant = self._meant(node.op, node.args, self._model_at(position))
         meant = self._felt(position, meant)
@@ -428,7 +477,7 @@ class _Steps(Evaluation):
             around.program, around.arrays, coordinates, around.block, around.model, around.xp,
             around.rounds, around.room,
         )  # fmt: skip
-        self.around, self.loop, self.place = around, loop, place
+        self.around, self.loop, self.place, self.within = around, loop, place, loop
         self.noise, self.placed = around.noise, around.placed
         self.known.update(known)
 

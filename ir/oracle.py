@@ -69,6 +69,7 @@ def evaluate(
     _check_inputs(program, inputs)
     coordinates = _coordinates(program, restrict or {})
     whole = Evaluation(program, inputs, coordinates, block, rounds=rounds)
+    whole.frees = True
     results = _empty(program, coordinates, np, {})
 
     def keep(position: int, tensor: str, index: tuple[slice, ...], tile: TileArray) -> None:
@@ -105,6 +106,7 @@ def answers(
     apart = _coarser_alone(program) if model.mixed else ()
     for part in chain(_apart(program, coordinates, room), apart):
         whole = Evaluation(part, inputs, coordinates, 0, model, xp, room=room)
+        whole.frees = True
         _fill(whole, _pieces(part, coordinates, room), {}, keep)
     return {name: Answer(values[name], reaches[name]) for name in values}
 
@@ -180,7 +182,7 @@ def _run(still: Evaluation, noise: Noise) -> dict[str, Array]:
 
     plan = _pieces(program, coordinates, room)
     whole = Evaluation(program, still.arrays, coordinates, 0, still.model, still.xp, room=room)
-    whole.noise, whole.still = noise, None if plan else still
+    whole.noise, whole.still, whole.frees = noise, None if plan else still, True
     _fill(whole, plan, {}, keep)
     return found
 

@@ -18,6 +18,7 @@ from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.parts import part_of
 from ir.ops.recur import Recur
 from ir.ops.reduce import Carry, Contract, Reduce
+from ir.ops.scatter import Scatter
 from ir.ops.store import Store
 from ir.ops.top import Top
 from ir.program import Program
@@ -41,16 +42,6 @@ def _folds(program: Program) -> dict[int, tuple[int, ...]]:
 def states_of(program: Program, position: int) -> tuple[int, ...]:
     """A node that is a state of a fold and the others of the same fold; else the node alone."""
     return _folds(program).get(position, (position,))
-
-
-@lru_cache(maxsize=64)
-def _combined_behind(program: Program) -> tuple[frozenset[str], ...]:
-    """Axes along which something is combined, or read elsewhere, in what each node is made of."""
-    found: list[frozenset[str]] = []
-    for node in program.nodes:
-        behind = (found[arg] | entangled(program, program.nodes[arg]) for arg in node.args)
-        found.append(frozenset[str]().union(*behind))
-    return tuple(found)
 
 
 def fused(program: Program, position: int) -> bool:
@@ -134,13 +125,27 @@ class Operands:
         self.results = states_of(around.program, position)
         self.made: list[int] = []  # of operands that nothing else needs whole
         self.behind: set[int] = set()  # what these are made of
+        self.loops: dict[int, Carried] = {}  # of these those whose steps are taken for it alone
         node = around.program.nodes[position]
-        if isinstance(node.op, _COMBINING) and position not in around.loops:
+        if isinstance(node.op, (*_COMBINING, Scatter)) and self._is_here(position):
             self._follow(position)
             while inner := next(filter(self._is_its_own, sorted(self.behind)), None):
                 self.behind.discard(inner)
-                self.made.append(inner)
-                self._follow(inner)
+                self._take(inner)
+
+    def _is_here(self, position: int) -> bool:
+        """Whether a node is computed where this evaluation is: in the same loop, or in none."""
+        return self.around.loops.get(position) is self.around.within
+
+    def _take(self, position: int) -> None:
+        loop = None if self._is_here(position) else self.around.loops[position]
+        nodes = (position,) if loop is None else tuple(sorted(loop.nodes))
+        self.made += nodes
+        self.behind.difference_update(nodes)
+        if loop is not None:
+            self.loops |= dict.fromkeys(nodes, loop)
+        for node in nodes:
+            self._follow(node)
 
     def _follow(self, position: int) -> None:
         for arg in self.around.program.nodes[position].args:
@@ -154,22 +159,30 @@ class Operands:
 
     def _is_elementwise(self, position: int) -> bool:
         op = self.around.program.nodes[position].op
-        plain = isinstance(op, (Load, Map, Cast, Constant, Iota))
-        return plain and position not in self.around.loops
+        read = isinstance(op, (Load, Constant, Iota))  # is as soon read again as found elsewhere
+        if self.around.within is not None and position not in self.around.loops:
+            return read
+        return (read or isinstance(op, (Map, Cast))) and self._is_here(position)
 
     def _is_its_own(self, position: int) -> bool:
-        """Whether a sum is an operand of this one alone."""
-        around = self.around
-        if position in around.known or position in around.loops:
+        """Whether a sum, or a loop, is an operand of this one alone."""
+        around, here = self.around, self._is_here(position)
+        loop = around.loops.get(position)
+        if position in around.known or (around.within is not None and not here):
             return False
-        users = around.program.users(position)
-        sums = isinstance(around.program.nodes[position].op, (Contract, Reduce))
-        return sums and all(user in self.results or user in self.made for user in users)
+        program, nodes = around.program, {position} if here or loop is None else {*loop.nodes}
+        if any(around.cut & entangled(program, program.nodes[node]) for node in nodes):
+            return False  # it needs all of an axis that is in parts here
+        sums = isinstance(program.nodes[position].op, (Contract, Reduce))
+        users = {user for node in nodes for user in program.users(node)} - nodes
+        return (sums or not here) and users.issubset({*self.results, *self.made})
 
     def _size(self, position: int) -> int:
-        coordinates = self.around.coordinates
-        axes = self.around.program.nodes[position].axes
-        return 8 * math.prod(len(coordinates[axis]) for axis in axes)
+        lengths = {axis: len(points) for axis, points in self.around.coordinates.items()}
+        loop = self.loops.get(position)
+        if loop is not None:  # of which few steps are there at a time
+            lengths[loop.axis] = 1
+        return 8 * math.prod(lengths[axis] for axis in self.around.program.nodes[position].axes)
 
     def parts(self) -> list[Evaluation]:
         """Evaluations of parts of the result; none where all of it has room."""
@@ -181,11 +194,14 @@ class Operands:
         """Evaluations of parts of what is reduced, whose results are to be combined; none where all
         of it has room, or where it is made of what needs the axis whole."""
         program, around = self.around.program, self.around
-        op = program.nodes[self.position].op
-        if not isinstance(op, Reduce):
+        node = program.nodes[self.position]
+        if isinstance(node.op, Reduce):
+            over: Sequence[str] = node.op.over
+        elif isinstance(node.op, Scatter):
+            over = node.op.sent_along([program.nodes[arg].type for arg in node.args])
+        else:
             return []
-        whole = {axis for made in self.made for axis in entangled(program, program.nodes[made])}
-        return self._along([axis for axis in op.over if axis not in whole | {around.axis}])
+        return self._along([axis for axis in over if axis != around.axis])
 
     def _along(self, axes: Sequence[str]) -> list[Evaluation]:
         """Parts of the longest of some axes that the largest operand has, and along which nothing
@@ -195,8 +211,8 @@ class Operands:
         largest = max(formed, key=self._size, default=None)
         if largest is None or self._size(largest) <= around.room:
             return []
-        behind = _combined_behind(program)[self.position]
-        own = [axis for axis in axes if axis in program.nodes[largest].axes and axis not in behind]
+        whole = {axis for made in self.made for axis in entangled(program, program.nodes[made])}
+        own = [axis for axis in axes if axis in program.nodes[largest].axes and axis not in whole]
         axis = max(own, key=lambda a: len(around.coordinates[a]), default=None)
         if axis is None:
             return []

@@ -79,12 +79,19 @@ class Scatter:
         pairs = zip(self.axes, self.index, strict=True)
         return frozenset(axis for axis, index in pairs if is_itself(axis, index))
 
+    def sent_along(self, args: Sequence[TileType]) -> tuple[str, ...]:
+        """The axes of the points that are sent of which a part may be sent by itself."""
+        return tuple(axis for axis in self.sources(args) if axis not in self.axes)
+
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
+        return TileArray(self.axes, self._received(args, env))
+
+    def _received(self, args: Sequence[TileArray], env: Environment) -> Array:
         value, _axes, places, inside = self._sent(args, env)
         shape = tuple(len(env.coordinates[axis]) for axis in self.axes)
         dtype = compute_dtype(env.types[0].dtype) if env.types else "f64"
         result = env.xp.full(shape, nothing_sent(self.kind, dtype), dtype=value.dtype)
-        return TileArray(self.axes, _combined(self.kind, result, places, inside, value))
+        return _combined(self.kind, result, places, inside, value)
 
     def _sent(
         self, args: Sequence[TileArray], env: Environment
@@ -114,32 +121,35 @@ class Scatter:
     ) -> Error | None:  # fmt: skip
         """Of a sum by the number of its terms, and by those whose one index is in doubt, at each
         place where they may be; any other index in doubt leaves the whole in doubt."""
-        moved = self._moved(args, result, env)
+        return self.share(args, types, env, result).error(types, model)
+
+    def share(
+        self, args: Sequence[TileArray], types: Sequence[TileType], env: Environment,
+        result: TileArray | None = None,
+    ) -> Share:  # fmt: skip
+        """What comes of the points that are sent here, and all that its error follows from; of
+        those of parts of an axis the shares are joined. `result` is its values, if they are known.
+        """
+        found = self._received(args, env) if result is None else result.array
+        moved = self._moved(args, found, env)
         value, axes, places, inside = self._sent(args, env)
-        own, dtype = args[0].error_over(axes), compute_dtype(types[0].dtype)
+        own, floats = args[0].error_over(axes), is_float(compute_dtype(types[0].dtype))
 
         def sent(kind: str, amount: Any) -> Array:
             whole = env.xp.broadcast_to(env.xp.asarray(amount, dtype=np.float64), value.shape)
-            return _combined(kind, env.xp.zeros(result.array.shape), places, inside, whole)
+            return _combined(kind, env.xp.zeros(found.shape), places, inside, whole)
 
         if self.kind != "sum":
-            found = None if own is None else Error(sent("max", reach(own)))
-            return found if moved is None else Error(moved)
-        found = None
-        if is_float(dtype):
-            with np.errstate(all="ignore"):
-                root = np.sqrt(sent("sum", np.square(value)))
-            way = model.accumulation(dtype, dtype, dtype)
-            found = accumulated(root, np.abs(result.array), sent("sum", 1.0), way, runs=False)
-        if moved is not None:
-            found = both(found, Error(moved))
-        if own is None:
-            return found
-        return both(found, Error(sent("sum", own.wide), sent("sum", own.spread)))
+            return Share(self, found, moved, wide=None if own is None else sent("max", reach(own)))
+        return Share(
+            self, found, moved,
+            squares=sent("sum", np.square(value)) if floats else None,
+            terms=sent("sum", 1.0) if floats else None,
+            wide=None if own is None else sent("sum", own.wide),
+            spread=None if own is None else sent("sum", own.spread),
+        )  # fmt: skip
 
-    def _moved(
-        self, args: Sequence[TileArray], result: TileArray, env: Environment
-    ) -> Array | None:
+    def _moved(self, args: Sequence[TileArray], result: Array, env: Environment) -> Array | None:
         """How much may come to each place, or go, with elements whose index is in doubt; None
         where none is."""
         errors = [arg.error for arg in args[1:]]
@@ -147,7 +157,7 @@ class Scatter:
             return None
         told = [(dim, one.gather) for dim, one in enumerate(self.index) if one.gather is not None]
         if self.kind != "sum" or len(told) != 1:
-            anything: Array = env.xp.full(result.array.shape, np.inf)
+            anything: Array = env.xp.full(result.shape, np.inf)
             return anything
         ((dim, argument),) = told
         value, axes, places, _ = self._sent(args, env)
@@ -155,9 +165,9 @@ class Scatter:
         assert doubt is not None
         amount = np.abs(value) + (0.0 if own is None else reach(own))
         far = env.xp.broadcast_to(reach(doubt), value.shape)
-        last = result.array.shape[dim] - 1
+        last = result.shape[dim] - 1
         far = np.ceil(np.minimum(far, float(last + 1))).astype(np.int64)
-        shape = tuple(n + (d == dim) for d, n in enumerate(result.array.shape))
+        shape = tuple(n + (d == dim) for d, n in enumerate(result.shape))
         ends = (places[dim] - far, 1.0), (np.minimum(places[dim] + far, last) + 1, -1.0)
         found: Array = env.xp.zeros(shape)
         for end, sign in ends:
@@ -169,6 +179,55 @@ class Scatter:
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return volume(scope, self.sources(args))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What some of the points that are sent come to at each place, and what its error follows from:
+    the squares and the number of terms, how far other places' may come to it, and their own."""
+
+    op: Scatter
+    array: Array
+    moved: Array | None = None
+    squares: Array | None = None
+    terms: Array | None = None
+    wide: Array | None = None
+    spread: Array | None = None
+
+    def joined(self, other: Share) -> Share:
+        """Both together."""
+        kind = self.op.kind
+        within = {"sum": np.add, "or": np.logical_or, "max": np.maximum, "min": np.minimum}[kind]
+        beside = np.add if kind == "sum" else np.maximum
+
+        def of(mine: Array | None, others: Array | None) -> Array | None:
+            if mine is None or others is None:
+                return others if mine is None else mine
+            found: Array = beside(mine, others)
+            return found
+
+        return Share(
+            self.op, within(self.array, other.array), of(self.moved, other.moved),
+            of(self.squares, other.squares), of(self.terms, other.terms),
+            of(self.wide, other.wide), of(self.spread, other.spread),
+        )  # fmt: skip
+
+    def error(self, types: Sequence[TileType], model: ErrorModel) -> Error | None:
+        """How far a right kernel may be off at each place."""
+        found = None
+        if self.squares is not None and self.terms is not None:
+            dtype = compute_dtype(types[0].dtype)
+            with np.errstate(all="ignore"):
+                root = np.sqrt(self.squares)
+            way = model.accumulation(dtype, dtype, dtype)
+            found = accumulated(root, np.abs(self.array), self.terms, way, runs=False)
+        moved = None if self.moved is None else Error(self.moved)
+        if self.op.kind != "sum":
+            return moved or (None if self.wide is None else Error(self.wide))
+        found = both(found, moved) if moved is not None else found
+        if self.wide is None or self.spread is None:
+            return found
+        return both(found, Error(self.wide, self.spread))
 
 
 def nothing_sent(kind: str, dtype: str) -> float | int | bool:
@@ -203,9 +262,7 @@ def _combined(
     return result
 
 
-def extremes(
-    xp: Any, kind: str, result: Array, at: tuple[Array, ...], value: Array
-) -> Array:
+def extremes(xp: Any, kind: str, result: Array, at: tuple[Array, ...], value: Array) -> Array:
     """As `minimum.at` (`maximum.at`) of float64, in place, by whole numbers in the same order:
     CuPy's own compare them as float32. NaN stays."""
     sign = -1.0 if kind == "min" else 1.0

@@ -7,7 +7,7 @@ from ir.ops.scatter import extremes
 
 
 @pytest.mark.parametrize("kind", ["min", "max"])
-def test_they_are_those_of_floats_to_the_last_digit(kind):
+def test_they_are_those_of_floats_to_the_last_digit(kind: str) -> None:
     rng = np.random.default_rng(0)
     value = rng.standard_normal(4096) * 2.0 ** rng.integers(-1060, 1000, 4096)
     value[rng.integers(0, 4096, 64)] = [np.inf, -np.inf, 0.0, -0.0] * 16
