@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ir.dtypes import dtype_of
 from ir.ops.fold import Fold
 from ir.ops.load import Load
+from ir.ops.recur import Recur
 from ir.ops.reduce import Contract
 from ir.program import Program
 
@@ -144,6 +145,32 @@ def afforded(
         found.append((took, len(found), one, picked))
     _, _, means, picked = min(found)
     return means, picked
+
+
+def first_steps(program: Program, share: float) -> tuple[dict[str, Array], frozenset[str]]:
+    """The first points of axes along which states go step by step, a share of all; and the outputs
+    that these say nothing of, since they are made of what is left at the end. No share where that
+    is all of them, or one that has a single number."""
+    from ir.oracle import stepped_axes
+
+    steps = {
+        axis: np.arange(max(_FEWEST, int(share * program.axes[axis])))
+        for axis in stepped_axes(program)
+    }
+    behind = {
+        store.tensor: program.behind([position], lambda _: False)
+        for position, store in program.stores()
+    }
+    unknown = frozenset(
+        name
+        for name, nodes in behind.items()
+        if any(isinstance(program.nodes[node].op, Recur) for node in nodes)
+    )
+    numbers = any(not spec.shape for spec in program.outputs if spec.name in unknown)
+    if share >= 1.0 or numbers or len(unknown) == len(behind):
+        return {}, frozenset()
+    shorter = {axis: points for axis, points in steps.items() if len(points) < program.axes[axis]}
+    return shorter, unknown if shorter else frozenset()
 
 
 def elements_of(program: Program, lengths: Mapping[str, int]) -> int:

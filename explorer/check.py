@@ -103,6 +103,13 @@ class Bounds:
             ends = low.astype(wide), high.astype(wide)
             return cls(dtype, *ends, scale or 1.0, picks, leaning)
 
+    @classmethod
+    def of_nothing(cls, dtype: str, dims: int, xp: Any) -> Bounds:
+        """Those of an output of which no element is known."""
+        none = xp.zeros((0,) * dims)
+        picks = tuple(xp.asarray(pick) for pick in np.ix_(*([np.arange(0)] * dims)))
+        return cls(dtype, none, none, 1.0, picks)
+
     @property
     def unbounded(self) -> int:
         """Elements of which nothing is known: any number as large as the output's usual ones is
@@ -145,7 +152,7 @@ class Bounds:
 
     def _strangers(self, output: Array) -> int:
         """NaNs where nothing else is known, if none are expected where something is."""
-        if not is_float(self.dtype) or some(np.isnan(self.low)):
+        if not is_float(self.dtype) or not self.low.size or some(np.isnan(self.low)):
             return 0
         flat = output.reshape(-1)
         step = _CHUNK if isinstance(flat, np.ndarray) else max(1, flat.size)

@@ -23,6 +23,7 @@ from explorer.afforded import (
     Means,
     afforded,
     elements_of,
+    first_steps,
     output_axes,
     picks_of,
     sample_axes,
@@ -104,9 +105,11 @@ class Recipe:
             probe = self._probed(program, given, inputs, xp)
             given = probe.means
         means, picked = afforded(program, given, self.seed * SETS + number, self.forms)
-        read, where = inputs, xp
+        read, where, unknown = inputs, xp, frozenset[str]()
         if means is STEPPED:
             read, where = {name: host(array) for name, array in inputs.items()}, np
+            begun, unknown = first_steps(program, means.again if number else 1.0)
+            picked |= begun
         model = error_model(program, self.accumulations)
         known = probe.answers if probe is not None and probe.covers(means, picked) else None
         found, picked = _answers(program, read, model, picked, where, means, known=known)
@@ -118,6 +121,8 @@ class Recipe:
             spec.name: Bounds.around(
                 _placed(found[spec.name], xp), spec.dtype, picks.get(spec.name), leaning
             )
+            if spec.name not in unknown
+            else Bounds.of_nothing(spec.dtype, len(spec.shape), xp)
             for spec in program.outputs
         }
         _refuse_blind(program, bounds)

@@ -22,6 +22,7 @@ from ir.dtypes import is_float
 from ir.errors import ProgramError
 from ir.floors import floors
 from ir.loops import Carried, handed_on, loops_by_node, read_outside
+from ir.mapped_at_once import meant_at_once, told
 from ir.ops.base import Array, Environment, Error, Op, TileArray
 from ir.ops.fold import Exact, Fold
 from ir.ops.load import Load
@@ -33,7 +34,7 @@ from ir.ops.store import Store
 from ir.oracle_parts import Operands, formed, fused, slices_of, states_of
 from ir.perturbed import Noise
 from ir.program import Program
-from ir.propagation import both, mapped, settled
+from ir.propagation import mapped
 from ir.propagation_sums import Summands, reduced, sum_error
 from ir.roundoff import ErrorModel
 from ir.scalar import COMBINES
@@ -324,17 +325,24 @@ class Evaluation:
         environment.types = types
         if model is not None and isinstance(op, Map):
             environment.floors = [floors(self.program)[position] for position in positions]
-        exact = op.meaning(args, environment)
         if model is None:
-            return exact
+            return op.meaning(args, environment)
+        exact, error = self._with_error(op, args, environment, model)
         name = f"{op.name} of {positions}"
-        exact, unsaid = settled(op.function, args, exact) if isinstance(op, Map) else (exact, None)
-        error = op.error(args, types, exact, environment, model)
-        if unsaid is not None:
-            error = both(error, Error(np.where(unsaid, np.inf, 0.0)))
         if self.noise is not None:
             return self.noise.moved(exact, error, name)
         return TileArray(exact.axes, exact.array, error)
+
+    def _with_error(
+        self, op: Op, args: Sequence[TileArray], environment: Environment, model: ErrorModel
+    ) -> tuple[TileArray, Error | None]:
+        """An op's values, and how far they may be off: on a device in one pass, if it can be."""
+        types = environment.types
+        if isinstance(op, Map | Cast):
+            at_once = meant_at_once(op, args, types, environment, model)
+            return at_once or told(op, args, types, environment, model)
+        exact = op.meaning(args, environment)
+        return exact, op.error(args, types, exact, environment, model)
 
     def _environment(self) -> Environment:
         return Environment(

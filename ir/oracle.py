@@ -20,7 +20,7 @@ from ir.dtypes import is_float, numpy_dtype
 from ir.errors import UsageError
 from ir.evaluation import PIECE, Evaluation, exact_dtype, steps_of
 from ir.inputs import random_inputs
-from ir.loops import entangled, loops_by_node, loops_of, read_outside
+from ir.loops import entangled, loops_by_node, loops_of, one_by_one, read_outside
 from ir.ops.base import Array, TileArray
 from ir.ops.fold import Fold
 from ir.ops.load import Index, Load
@@ -150,12 +150,13 @@ def sampled(
     """
     coordinates = _coordinates(program, restrict or {})
     axis = _alone(program, coordinates)
-    copies = COPIES if axis else 1
+    scales = (1.0, REACHES) if _chooses(program) else (1.0,)
+    together = RUNS // len(scales) if one_by_one(program) else COPIES  # a step takes as long
+    copies = together if axis else 1
     if axis:
         coordinates[axis] = np.repeat(coordinates[axis], copies)
     worst = {name: xp.zeros(array.shape) for name, array in exact.items()}
     dims = {store.tensor: store.axes.index(axis) for _, store in program.stores() if axis}
-    scales = (1.0, REACHES) if _chooses(program) else (1.0,)
     for part in _apart(program, coordinates, room):
         still = Evaluation(part, inputs, coordinates, 0, model, xp, room=room)
         for run in range(RUNS // copies):
@@ -208,6 +209,8 @@ def _alone(program: Program, coordinates: Mapping[str, Array]) -> str:
             moved = zip(axes, node.op.index, strict=True)
             bound |= {axis for axis, index in moved if index != Index(((axis, 1),))}
             bound |= {*node.axes} - {*axes}
+        elif isinstance(node.op, Fold):
+            bound |= {node.op.axis}
         elif not isinstance(node.op, plain):
             bound |= {*node.axes}
     computed = [

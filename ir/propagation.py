@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ir.at_once import StandIn
 from ir.dtypes import STEPPED, holds, is_float, overflow, rounded, within
 from ir.ops.base import Amount, Array, Error, TileArray
 from ir.reduced import all_within, is_finite, some
@@ -86,15 +87,16 @@ def mapped(
             if len(arg.axes) < len(axes) or len(alike[place]) > 1:
                 error = shared(error)
             places = alike[place]
-            moved = _scaled(row, values, places, error, result.array)
-            if moved is None:
+            straight = _scaled(row, values, places, error, result.array)
+            if straight is None or isinstance(result.array, StandIn):
                 size = beside if row.compares else reach(error)
                 least = floors[place] if floors else -math.inf
                 gap = _gap(row, meaning or row.meaning, values, places, size, result.array, least)
                 if row.result == "select" and not place:
                     gap = gap + np.where(size > 0, beside, 0.0)
                 moved = Error(gap) if row.steps else _moved(gap, error, result.array)
-            found = both(found, moved)
+                straight = _where_finite(straight, moved, (result.array, error.wide, error.spread))
+            found = both(found, straight)
         if row.name == "mul" and len(alike[0]) == 1:
             found = both(found, _together(args, values, axes))
     return found
@@ -169,16 +171,29 @@ def _scaled(
     row: ScalarFunction, values: Sequence[Array], places: Sequence[int], error: Error,
     result: Array,
 ) -> Error | None:  # fmt: skip
-    """The error times the slope, where that is the same everywhere and all is finite."""
+    """The error times the slope, where that is the same everywhere and all is finite (of stand-ins
+    where it is, see `_where_finite`)."""
     if row.name not in _LINEAR or len(places) > 1 or result.dtype.kind != "f":
         return None
-    if not all(map(is_finite, (result, error.wide, error.spread))):
+    told = isinstance(result, StandIn)
+    if not told and not all(map(is_finite, (result, error.wide, error.spread))):
         return None
     if row.name in _SHIFTED:
         return error
     slope = np.abs(values[1 - places[0]])
-    wide = error.wide if is_none(error.wide) else slope * error.wide
-    return Error(wide, error.spread if is_none(error.spread) else slope * slope * error.spread)
+    return Error(_times(slope, error.wide), _times(slope * slope, error.spread))
+
+
+def _where_finite(straight: Error | None, moved: Error, amounts: Sequence[Amount]) -> Error:
+    """Of an error that is told by a slope that one, where all `amounts` are finite; else what is
+    moved."""
+    if straight is None:
+        return moved
+    known: Any = True
+    for amount in amounts:
+        known = np.isfinite(amount) & known
+    pairs = ((straight.wide, moved.wide), (straight.spread, moved.spread))
+    return Error(*(np.where(known, one, other) for one, other in pairs))
 
 
 def _gap(
@@ -241,7 +256,10 @@ def _moved(gap: Amount, error: Error, result: Array) -> Error:
     if result.dtype.kind == "b" or is_none(error.spread):
         return Error(gap)
     ratio = np.where(np.isfinite(size), gap / np.where(size > 0, size, 1.0), np.inf)
-    return Error(_times(ratio, error.wide), _times(ratio * ratio, error.spread))
+    wide = _times(ratio, error.wide)
+    if isinstance(error.spread, StandIn):  # there may be none of it
+        wide = np.where(error.spread > 0, wide, gap)
+    return Error(wide, _times(ratio * ratio, error.spread))
 
 
 def ends(value: Array, size: Amount) -> list[Array]:

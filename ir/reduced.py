@@ -2,7 +2,7 @@
 
 A device's library gives a reduction to one number to one block where it has no ready routine: of
 truths, and of what does not lie together. So rows are reduced first, by as many blocks as there are
-rows, and what repeats itself is looked at once.
+rows, and what repeats itself is looked at once. Of a stand-in (`ir.at_once`) anything may be.
 """
 
 from __future__ import annotations
@@ -13,17 +13,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ir.at_once import StandIn
+
 Array = NDArray[Any]
 _ROW = 1 << 12
 
 
 def some(mask: Array) -> bool:
     """Whether any element is true."""
+    if isinstance(mask, StandIn):
+        return True
     return any(bool(part.any()) for part in _reduced(_distinct(mask), "any"))
 
 
 def every(mask: Array) -> bool:
     """Whether all elements are true."""
+    if isinstance(mask, StandIn):
+        return False
     return all(bool(part.all()) for part in _reduced(_distinct(mask), "all"))
 
 
@@ -41,6 +47,8 @@ def is_finite(array: Array | float) -> bool:
     """Whether neither the elements nor their sum are infinite or no number."""
     if isinstance(array, float):
         return math.isfinite(array)
+    if isinstance(array, StandIn):
+        return False
     if isinstance(array, np.ndarray) and array.size <= _ROW:
         return math.isfinite(array.sum())
     return all(bool(np.isfinite(part.sum())) for part in _reduced(_distinct(array), "sum"))

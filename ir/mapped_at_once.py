@@ -1,0 +1,116 @@
+"""An elementwise op on a device: its values and their errors in one pass over what it is made of.
+
+What is computed is what `meaning` and `error` of the op say, of stand-ins for its operands; errors
+have both parts as operands, whether there is any of them, so that a program's kernels are the same
+whatever its inputs are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ir.at_once import Formula, StandIn, Unknown, computed
+from ir.ops.base import Amount, Array, Environment, Error, TileArray, TileType
+from ir.ops.map import Cast, Map
+from ir.propagation import both, is_none, settled
+from ir.roundoff import ErrorModel
+
+
+class Noting:
+    """Stand-ins for operands, and the arrays that they stand for, side by side."""
+
+    def __init__(self, axes: tuple[str, ...], library: Any) -> None:
+        self.axes, self.library = axes, library
+        self.formula = Formula()
+        self.arrays: list[Array] = []
+        self._known: dict[tuple[int, tuple[str, ...]], StandIn] = {}
+        self._errors: dict[int, Error] = {}
+
+    def tile(self, tile: TileArray) -> TileArray:
+        error = tile.error
+        if error is not None:
+            if id(error) not in self._errors:  # one value is one operand
+                self._errors[id(error)] = Error(
+                    self._amount(error.wide, tile.axes), self._amount(error.spread, tile.axes)
+                )
+            error = self._errors[id(error)]
+        return TileArray(tile.axes, self._stand_in(tile.array, tile.axes), error)  # type: ignore[arg-type]
+
+    def _amount(self, amount: Amount, axes: tuple[str, ...]) -> Any:
+        if isinstance(amount, float):
+            return self._stand_in(_constant(self.library, amount), ())
+        return self._stand_in(amount, axes)
+
+    def _stand_in(self, array: Array, axes: tuple[str, ...]) -> StandIn:
+        key = id(array), axes
+        if key not in self._known:
+            self.arrays.append(TileArray(axes, array).aligned(self.axes) if axes else array)
+            self._known[key] = self.formula.stand_in(array)
+        return self._known[key]
+
+
+_CONSTANTS: dict[tuple[str, float], Array] = {}
+
+
+def _constant(library: Any, value: float) -> Array:
+    """A number as an array on the device: there are few of them, no errors in the main."""
+    key = library.__name__, value
+    if key not in _CONSTANTS:
+        if len(_CONSTANTS) > 256:
+            _CONSTANTS.clear()
+        _CONSTANTS[key] = library.asarray(value, dtype=np.float64)
+    return _CONSTANTS[key]
+
+
+def meant_at_once(
+    op: Map | Cast, args: Sequence[TileArray], types: Sequence[TileType], environment: Environment,
+    model: ErrorModel,
+) -> tuple[TileArray, Error | None] | None:  # fmt: skip
+    """The values of `op` and how far each may be off; None where stand-ins do not know the op, or
+    the array library has no kernels of one's own."""
+    if not hasattr(environment.xp, "ElementwiseKernel"):
+        return None
+    axes = tuple(dict.fromkeys(axis for arg in args for axis in arg.axes))
+    noting = Noting(axes, environment.xp)
+    try:
+        tiles = [noting.tile(arg) for arg in args]
+        exact, error = told(op, tiles, types, replace(environment, xp=np), model)
+    except Unknown:
+        return None
+    amounts = () if error is None else (error.wide, error.spread)
+    results = [one for one in (exact.array, *amounts) if isinstance(one, StandIn)]
+    if not isinstance(exact.array, StandIn):
+        return None
+    arrays, some = computed(noting.formula, results, noting.arrays, environment.xp)
+    found = iter(zip(arrays, some, strict=True))
+    values = TileArray(exact.axes, next(found)[0])
+    if error is None:
+        return values, None
+    left = [_left(amount, found) for amount in amounts]
+    return values, None if all(map(is_none, left)) else Error(*left)
+
+
+def told(
+    op: Map | Cast, args: Sequence[TileArray], types: Sequence[TileType], environment: Environment,
+    model: ErrorModel,
+) -> tuple[TileArray, Error | None]:  # fmt: skip
+    """The values of `op`, and how far each may be off, by what the op says."""
+    exact, unsaid = op.meaning(args, environment), None
+    if isinstance(op, Map):
+        exact, unsaid = settled(op.function, args, exact)
+    error = op.error(args, types, exact, environment, model)
+    if unsaid is not None:
+        error = both(error, Error(np.where(unsaid, np.inf, 0.0)))
+    return exact, error
+
+
+def _left(amount: Any, found: Any) -> Amount:
+    """An amount as it was computed; none where no element has any."""
+    if not isinstance(amount, StandIn):
+        return float(amount)
+    array, some = next(found)
+    return array if some else 0.0

@@ -1,0 +1,261 @@
+"""Formulas in one pass: what stand-ins note, compiled as C, gives what numpy gives."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ir.at_once import Formula, Unknown, source
+from ir.mapped_at_once import Noting, meant_at_once, told
+from ir.ops.base import Environment, Error, Scope, TileArray, TileType
+from ir.ops.map import Cast, Map
+from ir.roundoff import ErrorModel
+from ir.scalar import FUNCTIONS
+from tests.runtime.cuda_kernels import compiled
+
+_HEAD = """#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+static double __longlong_as_double(long long bits) { double x; memcpy(&x, &bits, 8); return x; }
+"""
+_C = {"float64": "double", "int64": "long long", "bool": "bool"}
+_NO_STAND_IN = {
+    "shr", "shl", "mod", "floordiv", "popcount", "bitcast", "lookup", "philox", "unit",
+}  # fmt: skip
+
+
+class Library:
+    """What of a device's array library one pass needs, in C on the host."""
+
+    int32, float64, __name__ = np.int32, np.float64, "library"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.made = folder, 0
+
+    @staticmethod
+    def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+        return np.empty(shape, dtype)
+
+    @staticmethod
+    def asarray(value: Any, dtype: Any) -> Any:
+        return np.asarray(value, dtype=dtype)
+
+    @staticmethod
+    def zeros(count: int, dtype: Any) -> Any:
+        class Counts(np.ndarray[Any, Any]):
+            def get(self) -> Any:
+                return np.asarray(self)
+
+        return np.zeros(count, dtype).view(Counts)
+
+    def ElementwiseKernel(
+        self, reads: str, writes: str, body: str, name: str, options: tuple[str, ...] = ()
+    ) -> Any:
+        self.made += 1
+        *outs, told = writes.split(", ")
+        assert told == "raw int32 any"
+        given = [part.split() for part in [*reads.split(", "), *outs]]
+        parameters = ", ".join(f"{_C[kind]} *{word}_" for kind, word in given)
+        loads = "".join(
+            f"{_C[kind]} {word} = {word}_[i];" for kind, word in given[: len(given) - len(outs)]
+        )
+        stores = "".join(f"{word}_[i] = {word};" for _, word in given[len(given) - len(outs) :])
+        new = "".join(f"{_C[k]} {w};" for k, w in given[len(given) - len(outs) :])
+        text = (
+            f"{_HEAD}void run({parameters}, int *any, long long n) {{"
+            f"for (long long i = 0; i < n; ++i) {{ {loads} {new}\n{body}\n{stores} }} }}"
+        )
+        file = self.folder / f"k{self.made}.c"
+        file.write_text(text)
+        command = ["gcc", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-o"]
+        subprocess.run([*command, file.with_suffix(".so"), file, "-lm"], check=True)
+        function = ctypes.CDLL(str(file.with_suffix(".so"))).run
+
+        def call(*arrays: Any) -> None:
+            *operands, any_ = arrays
+            shape = np.broadcast_shapes(*(array.shape for array in operands))
+            count = len(operands) - len(outs)
+            whole = [np.ascontiguousarray(np.broadcast_to(a, shape)) for a in operands[:count]]
+            pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (*whole, *operands[count:])]
+            size = ctypes.c_longlong(int(np.prod(shape)))
+            function(*pointers, any_.ctypes.data_as(ctypes.c_void_p), size)
+
+        return call
+
+
+def _numbers(kind: str, special: bool, rng: np.random.Generator) -> Any:
+    if kind == "bool":
+        return rng.random((7, 33)) < 0.5
+    if kind == "i32":
+        return rng.integers(-9, 9, (7, 33))
+    found = rng.standard_normal((7, 33)) * 2.0 ** rng.integers(-8, 8, (7, 33))
+    if special:
+        places = rng.integers(0, found.size, 40)
+        found.reshape(-1)[places] = rng.choice(
+            [0.0, -0.0, np.inf, -np.inf, np.nan, 1e300, 1e-310], 40
+        )
+    return found
+
+
+def _operands(op: Any, kinds: list[str], special: bool) -> tuple[list[TileArray], list[TileType]]:
+    rng = np.random.default_rng(len(kinds) + special)
+    tiles = []
+    for number, kind in enumerate(kinds):
+        array = _numbers(kind, special, rng)
+        wide = np.abs(rng.standard_normal(array.shape)) * 1e-3 * (rng.random(array.shape) < 0.8)
+        if special and kind == "f32":
+            wide.reshape(-1)[rng.integers(0, wide.size, 5)] = np.inf
+        spread = 0.0 if number else np.square(rng.standard_normal(array.shape) * 1e-4)
+        error = None if kind != "f32" else Error(wide, spread)
+        tiles.append(TileArray(("i", "j"), array, error))
+    return tiles, [TileType(tile.axes, kind) for tile, kind in zip(tiles, kinds, strict=True)]
+
+
+def _kinds(name: str) -> list[str]:
+    row = FUNCTIONS[name]
+    if row.result == "select":
+        return ["bool", "f32", "f32"]
+    first = {"bool": "bool", "bits": "i32", "whole": "i32"}.get(row.operands, "f32")
+    return [first] * row.arity
+
+
+def _environment(types: list[TileType], library: Any) -> Environment:
+    found = Environment(Scope({"i": 7, "j": 33}, {}), {}, {}, ErrorModel(), library)
+    found.types = types
+    return found
+
+
+def _judged(op: Any, kinds: list[str], special: bool, library: Library) -> None:
+    tiles, types = _operands(op, kinds, special)
+    model = ErrorModel()
+    want, off = told(op, tiles, types, _environment(types, np), model)
+    found = meant_at_once(op, tiles, types, _environment(types, library), model)
+    assert found is not None
+    have, error = found
+    np.testing.assert_allclose(
+        have.array.astype(float), want.array.astype(float), rtol=4e-15, atol=5e-324
+    )
+    assert have.array.dtype == want.array.dtype
+    if off is None or error is None:
+        assert error is None
+        assert off is None or (not np.any(off.wide) and not np.any(off.spread))
+        return
+    assert error is not None
+    for mine, other in ((error.wide, off.wide), (error.spread, off.spread)):
+        one, two = np.broadcast_to(mine, (7, 33)), np.broadcast_to(other, (7, 33))
+        if special and getattr(op, "function", "") in ("add", "sub", "mul"):
+            known = np.isfinite(want.array) & np.isfinite(one)  # told by slopes there, which is
+            assert np.all(one[known] >= two[known] * (1 - 1e-7))  # more than a difference shows
+            one, two = one[~known], two[~known]
+        np.testing.assert_allclose(one, two, rtol=1e-7, atol=1e-18)
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in _NO_STAND_IN])
+def test_functions_and_their_errors(name: str, special: bool, tmp_path: Path) -> None:
+    _judged(Map(name), _kinds(name), special, Library(tmp_path))
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize(
+    ("source_type", "dtype"),
+    [("f32", t) for t in ("bf16", "f16", "e4m3", "bool")] + [("i32", "f32"), ("bool", "i32")],
+)
+def test_casts_and_their_errors(
+    source_type: str, dtype: str, special: bool, tmp_path: Path
+) -> None:
+    op, library = Cast(dtype), Library(tmp_path)
+    tiles, types = _operands(op, [source_type], special)
+    if meant_at_once(op, tiles, types, _environment(types, library), ErrorModel()) is None:
+        assert dtype == "e4m3"  # whose numbers are looked up
+    else:
+        _judged(op, [source_type], special, Library(tmp_path))
+
+
+def test_a_value_that_stands_twice_is_one(tmp_path: Path) -> None:
+    """What is compared with itself stays equal to it, and a square moves twice as far."""
+    library = Library(tmp_path)
+    tiles, types = _operands(None, ["f32"], False)
+    tiles, types = tiles * 2, types * 2
+    for op in (Map("mul"), Map("lt"), Map("sub")):
+        want, off = told(op, tiles, types, _environment(types, np), ErrorModel())
+        found = meant_at_once(op, tiles, types, _environment(types, library), ErrorModel())
+        assert found is not None
+        np.testing.assert_array_equal(found[0].array, want.array)
+        assert off is not None
+        if found[1] is None:
+            assert op.function != "mul"
+            assert not np.any(off.wide)
+            continue
+        np.testing.assert_allclose(
+            np.broadcast_to(found[1].wide, (7, 33)), np.broadcast_to(off.wide, (7, 33)), rtol=1e-7
+        )
+
+
+@pytest.mark.parametrize("name", sorted(_NO_STAND_IN))
+def test_what_stand_ins_do_not_know_is_computed_otherwise(name: str, tmp_path: Path) -> None:
+    kinds = ["i32"] * FUNCTIONS[name].arity
+    op = Map(name, table=(1.0, 2.0), dtype="f32") if name == "lookup" else Map(name)
+    if name == "bitcast":
+        op = Map(name, dtype="f32")
+    tiles, types = _operands(op, kinds, False)
+    library = Library(tmp_path)
+    assert meant_at_once(op, tiles, types, _environment(types, library), ErrorModel()) is None
+
+
+def test_subscripts_and_truths_are_unknown() -> None:
+    one = Formula().stand_in(np.zeros(3))
+    for ask in (lambda: one[0], lambda: bool(one), lambda: np.cumsum(one), lambda: one**3.0):
+        with pytest.raises(Unknown):
+            ask()
+    with pytest.raises(Unknown):
+        Formula().stand_in(np.zeros(3, np.float32))
+
+
+def test_the_text_of_a_kernel() -> None:
+    formula = Formula()
+    a, b = formula.stand_in(np.zeros(3)), formula.stand_in(np.zeros(3, np.int64))
+    found: Any = np.where(a > 0.5, a * b, np.inf)
+    assert source("fi", [("f", found.name)], formula.lines) == (
+        "float64 a0, int64 a1",
+        "float64 r0, raw int32 any",
+        "const bool t0 = a0 > (0x1.0000000000000p-1);\n"
+        "const double t1 = a0 * (double)a1;\n"
+        "const double t2 = (t0) ? t1 : __longlong_as_double(0x7ff0000000000000LL);\n"
+        "r0 = t2; if (t2 != 0) any[0] = 1;",
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "kinds"),
+    [(Map("exp"), ["f32"]), (Map("where"), ["bool", "f32", "f32"]), (Map("mul"), ["f32", "f32"]),
+     (Map("div"), ["i32", "i32"]), (Cast("bf16"), ["f32"]), (Cast("i32"), ["f32"])],
+    ids=str,
+)  # fmt: skip
+def test_devices_compile_them(op: Any, kinds: list[str]) -> None:
+    tiles, types = _operands(op, kinds, False)
+    noting = Noting(("i", "j"), np)
+    exact, error = told(
+        op, [noting.tile(t) for t in tiles], types, _environment(types, np), ErrorModel()
+    )
+    results: list[Any] = [exact.array, *(() if error is None else (error.wide, error.spread))]
+    found = [(one.kind, one.name) for one in results if not isinstance(one, float)]
+    kinds = [one.kind for one in noting.formula.inputs]
+    reads, writes, body = source(kinds, found, noting.formula.lines)
+    given = [part.split() for part in reads.split(", ")]
+    *outs, _ = (part.split() for part in writes.split(", "))
+    parameters = ", ".join(f"{_C[kind]} *{word}_" for kind, word in [*given, *outs])
+    loads = " ".join(f"const {_C[kind]} {word} = {word}_[0];" for kind, word in given)
+    refs = " ".join(f"{_C[kind]} &{word} = {word}_[0];" for kind, word in outs)
+    text = (
+        f'extern "C" __global__ void at_once({parameters}, int *any) {{ {loads} {refs}\n{body} }}'
+    )
+    plan = {"arch": "sm_90a", "options": ["--gpu-architecture=sm_90a", "-std=c++17"]}
+    assert compiled(text, json.dumps(plan))
