@@ -122,7 +122,7 @@ class StandIn(NDArrayOperatorsMixin):
             raise Unknown("a subscript")
         return self
 
-    def astype(self, dtype: Any, copy: bool = True) -> StandIn:
+    def astype(self, dtype: Any, order: str = "K", copy: bool = True) -> StandIn:
         kind = np.dtype(dtype).kind
         if np.dtype(dtype) == np.float32:  # as the nearest of f32, in f64
             return self.formula.noted("f", f"(double)(float){self.name}")
@@ -244,11 +244,12 @@ def _logical(formula: Formula, function: np.ufunc, operands: Sequence[StandIn], 
     return formula.noted(used, f"({_C[used]})({left} {_LOGICAL[function]} {right})")
 
 
-def _parts(formula: Formula, value: StandIn) -> tuple[None, StandIn]:
-    """The exponent that frexp gives; its mantissa is not asked for."""
+def _parts(formula: Formula, value: StandIn) -> tuple[StandIn, StandIn]:
+    """What frexp gives: a number's mantissa and its exponent."""
     here = _as("f", value)
     told = f"isfinite({here}) && {here} != 0"
-    return None, formula.noted("i", _ternary(told, f"(long long)ilogb({here}) + 1", "0LL"))
+    exponent = formula.noted("i", _ternary(told, f"(long long)ilogb({here}) + 1", "0LL"))
+    return formula.noted("f", f"ldexp({here}, -(int){exponent.name})"), exponent
 
 
 def computed(

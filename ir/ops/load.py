@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,6 +16,7 @@ from ir.propagation import reach
 from ir.roundoff import ErrorModel
 
 _STRETCH = 1 << 15
+_LISTED = 1 << 22  # positions that the host lists for a device; it finds more by itself
 _FARTHEST = 2**62  # of positions: with a tile's index on top they still fit in i64
 
 
@@ -196,6 +198,8 @@ class Load:
         shape = tuple(len(env.coordinates[axis]) for axis in axes)
         if told or len(set(axes)) != len(axes) or not all((*spec.shape, *shape)):
             return None
+        if env.xp is not np and max(self._counts(env)) > _LISTED:
+            return None
         values, late = env.arrays[self.tensor].reshape(spec.shape), []
         for dim, (index, extent) in enumerate(zip(self.index, spec.shape, strict=True)):
             position = _positions(index, env)
@@ -216,6 +220,11 @@ class Load:
             if len(outside):
                 values[(slice(None),) * dim + (env.xp.asarray(outside),)] = self.fill
         return TileArray(axes, values.reshape(shape))
+
+    def _counts(self, env: Environment) -> list[int]:
+        """How many positions each dimension is read at."""
+        terms = (index.terms for index in self.index)
+        return [math.prod(len(env.coordinates[axis]) for axis, _ in each) for each in terms]
 
     def _position(
         self, index: Index, axes: tuple[str, ...], args: Sequence[TileArray], env: Environment

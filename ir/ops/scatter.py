@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from ir.ops.load import Index
 from ir.ops.read import is_itself
 from ir.propagation import both, reach
 from ir.propagation_sums import accumulated
+from ir.reduced import every
 from ir.roundoff import ErrorModel
 from ir.scalar import COMBINES
 
@@ -87,16 +89,16 @@ class Scatter:
         return TileArray(self.axes, self._received(args, env))
 
     def _received(self, args: Sequence[TileArray], env: Environment) -> Array:
-        value, _axes, places, inside = self._sent(args, env)
+        return self._combined(self._sent(args, env), env)
+
+    def _combined(self, sent: _Sent, env: Environment) -> Array:
         shape = tuple(len(env.coordinates[axis]) for axis in self.axes)
         dtype = compute_dtype(env.types[0].dtype) if env.types else "f64"
-        result = env.xp.full(shape, nothing_sent(self.kind, dtype), dtype=value.dtype)
-        return _combined(self.kind, result, places, inside, value)
+        result = env.xp.full(shape, nothing_sent(self.kind, dtype), dtype=sent.value.dtype)
+        return sent.into(result, self.kind, sent.value)
 
-    def _sent(
-        self, args: Sequence[TileArray], env: Environment
-    ) -> tuple[Array, tuple[str, ...], tuple[Array, ...], Array]:
-        """Elements, their axes, their positions and whether these are inside, all of one shape."""
+    def _sent(self, args: Sequence[TileArray], env: Environment) -> _Sent:
+        """Elements, their positions and whether these are inside."""
         axes = self.sources([TileType(arg.axes, "i64") for arg in args])
         shape = tuple(len(env.coordinates[axis]) for axis in axes)
         inside: Array = env.xp.ones(shape, dtype=bool)
@@ -113,7 +115,8 @@ class Scatter:
                 position = TileArray((axis,), env.xp.arange(extent)).aligned(axes)
             inside = inside & (position >= 0) & (position < extent)
             places.append(env.xp.broadcast_to(env.xp.clip(position, 0, extent - 1), shape))
-        return env.xp.broadcast_to(args[0].aligned(axes), shape), axes, tuple(places), inside
+        value = env.xp.broadcast_to(args[0].aligned(axes), shape)
+        return _Sent(value, axes, tuple(places), inside)
 
     def error(
         self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
@@ -130,14 +133,15 @@ class Scatter:
         """What comes of the points that are sent here, and all that its error follows from; of
         those of parts of an axis the shares are joined. `result` is its values, if they are known.
         """
-        found = self._received(args, env) if result is None else result.array
-        moved = self._moved(args, found, env)
-        value, axes, places, inside = self._sent(args, env)
-        own, floats = args[0].error_over(axes), is_float(compute_dtype(types[0].dtype))
+        points = self._sent(args, env)
+        found = self._combined(points, env) if result is None else result.array
+        moved = self._moved(args, points, found, env)
+        value = points.value
+        own, floats = args[0].error_over(points.axes), is_float(compute_dtype(types[0].dtype))
 
         def sent(kind: str, amount: Any) -> Array:
             whole = env.xp.broadcast_to(env.xp.asarray(amount, dtype=np.float64), value.shape)
-            return _combined(kind, env.xp.zeros(found.shape), places, inside, whole)
+            return points.into(env.xp.zeros(found.shape), kind, whole)
 
         if self.kind != "sum":
             return Share(self, found, moved, wide=None if own is None else sent("max", reach(own)))
@@ -149,7 +153,9 @@ class Scatter:
             spread=None if own is None else sent("sum", own.spread),
         )  # fmt: skip
 
-    def _moved(self, args: Sequence[TileArray], result: Array, env: Environment) -> Array | None:
+    def _moved(
+        self, args: Sequence[TileArray], sent: _Sent, result: Array, env: Environment
+    ) -> Array | None:
         """How much may come to each place, or go, with elements whose index is in doubt; None
         where none is."""
         errors = [arg.error for arg in args[1:]]
@@ -160,7 +166,7 @@ class Scatter:
             anything: Array = env.xp.full(result.shape, np.inf)
             return anything
         ((dim, argument),) = told
-        value, axes, places, _ = self._sent(args, env)
+        value, axes, places = sent.value, sent.axes, sent.places
         doubt, own = args[argument].error_over(axes), args[0].error_over(axes)
         assert doubt is not None
         amount = np.abs(value) + (0.0 if own is None else reach(own))
@@ -172,13 +178,44 @@ class Scatter:
         found: Array = env.xp.zeros(shape)
         for end, sign in ends:
             at = (*places[:dim], np.maximum(end, 0), *places[dim + 1 :])
-            found = _combined("sum", found, at, far > 0, sign * amount)
+            found = _Sent(value, axes, at, far > 0).into(found, "sum", sign * amount)
         inner = (slice(None),) * dim + (slice(0, last + 1),)
         total: Array = np.maximum(np.cumsum(found, axis=dim)[inner], 0.0)
         return total
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return volume(scope, self.sources(args))
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """Elements over `axes`, their positions along each axis of the result, and which are inside."""
+
+    value: Array
+    axes: tuple[str, ...]
+    places: tuple[Array, ...]
+    inside: Array
+
+    @cached_property
+    def _at(self) -> tuple[Array, ...]:
+        return tuple(map(self._left, self.places))
+
+    @cached_property
+    def _all(self) -> bool:
+        return every(self.inside)
+
+    def _left(self, array: Array) -> Array:
+        """Of the elements inside, one after the other."""
+        left: Array = array.reshape(-1) if self._all else array[self.inside]
+        return left
+
+    def into(self, result: Array, kind: str, value: Array) -> Array:
+        """`result`, in which a value of each element inside is combined; in place."""
+        if kind != "or":
+            return _combined_at(kind, result, self._at, self._left(value))
+        found = self.inside & (value != 0)
+        result[tuple(place[found] for place in self.places)] = True
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,15 +278,8 @@ def nothing_sent(kind: str, dtype: str) -> float | int | bool:
     return low if identity < 0 else high
 
 
-def _combined(
-    kind: str, result: Array, places: tuple[Array, ...], inside: Array, value: Array
-) -> Array:
-    """`result`, in which the elements inside are combined; in place, in their order."""
-    if kind == "or":
-        found = inside & (value != 0)
-        result[tuple(place[found] for place in places)] = True
-        return result
-    at = tuple(place[inside] for place in places)
+def _combined_at(kind: str, result: Array, at: tuple[Array, ...], value: Array) -> Array:
+    """`result`, in which elements are combined; in place, in their order."""
     function = COMBINES[kind].meaning
     if hasattr(result, "get"):  # an array of a device, whose library scatters by functions
         import importlib
@@ -257,8 +287,8 @@ def _combined(
         library = importlib.import_module(type(result).__module__.partition(".")[0])
         function = getattr(library, function.__name__)
         if kind != "sum" and value.dtype == np.float64:
-            return extremes(library, kind, result, at, value[inside])
-    function.at(result, at, value[inside])
+            return extremes(library, kind, result, at, value)
+    function.at(result, at, value)
     return result
 
 
