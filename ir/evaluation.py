@@ -22,7 +22,7 @@ from ir.dtypes import is_float
 from ir.errors import ProgramError
 from ir.floors import floors
 from ir.loops import Carried, handed_on, loops_by_node, read_outside
-from ir.mapped_at_once import meant_at_once, told
+from ir.mapped_at_once import Unformed, meant_at_once, told
 from ir.ops.base import Array, Environment, Error, Op, TileArray
 from ir.ops.fold import Exact, Fold
 from ir.ops.load import Load
@@ -43,6 +43,7 @@ from ir.steps import first_state, next_state
 
 PIECE = 8 << 20  # bytes that one intermediate of one piece may take
 MANY, LITTLE = 256, 1 << 16  # steps, and elements that each computes, that are worth a host's time
+_CHAIN = 12  # elementwise ops that are computed with another
 STEPS = 64  # of a loop, of which what no state needs is computed at once
 
 
@@ -84,6 +85,7 @@ class Evaluation:
         self.left_out: frozenset[int] = frozenset()  # what zeros stand for, see `tried`
         self.running: frozenset[int] = frozenset()
         self.within: Carried | None = None  # the loop of which this is a step, or part of one
+        self.chains = False  # whether elementwise ops in a row are computed as one
         self.frees = False  # whether values that nobody will ask for any more are let go
         self.through: set[int] = set()  # nodes that need their operands no more
         self.busy: set[int] = set()
@@ -99,7 +101,7 @@ class Evaluation:
         child.parent, child.axis, child.running = self, axis, running
         child.left_out, child.noise, child.placed = self.left_out, self.noise, self.placed
         child.within, child.frees = self.within, self.frees and not running
-        child.cut = self.cut | {axis}
+        child.cut, child.chains = self.cut | {axis}, self.chains and not running
         return child
 
     @cached_property
@@ -258,7 +260,9 @@ class Evaluation:
         elif isinstance(node.op, Scatter) and turns:
             meant = self._received(position, node.op, turns)
         else:
-            meant = self._meant(node.op, node.args, self._model_at(position))
+            meant = self._chain(position) or self._meant(
+                node.op, node.args, self._model_at(position)
+            )
         meant = self._felt(position, meant)
         if self._rounds_for_outputs(position):
             return TileArray(meant.axes, meant.array, self.value(node.args[0]).error)
@@ -343,6 +347,50 @@ class Evaluation:
             return at_once or told(op, args, types, environment, model)
         exact = op.meaning(args, environment)
         return exact, op.error(args, types, exact, environment, model)
+
+    def _chain(self, position: int) -> TileArray | None:
+        """An elementwise op with those before it that it alone reads, computed as one where a
+        device's library can; of much work alone: a chain is compiled for its program."""
+        op, model = self.program.nodes[position].op, self._model_at(position)
+        if not self.chains or self.noise is not None or model is None:
+            return None
+        if not isinstance(op, Map | Cast) or self._rounds_for_outputs(position):
+            return None
+        whole = self._unformed(position, [_CHAIN])
+        if whole is None or not any(isinstance(arg, Unformed) for arg in whole.args):
+            return None
+        found = meant_at_once(op, whole.args, whole.types, whole.environment, model)
+        return found and TileArray(found[0].axes, found[0].array, found[1])
+
+    def _unformed(self, position: int, left: list[int]) -> Unformed | None:
+        """An elementwise node with its operands, those that it alone reads unformed as well, as
+        many as are `left`."""
+        node, model = self.program.nodes[position], self._model_at(position)
+        if not isinstance(node.op, Map | Cast) or model is None:
+            return None
+        environment = self._environment()
+        environment.types = types = [self.program.nodes[arg].type for arg in node.args]
+        if isinstance(node.op, Map):
+            environment.floors = [floors(self.program)[arg] for arg in node.args]
+        found: dict[int, TileArray | Unformed] = {}
+        for arg in dict.fromkeys(node.args):
+            inner = None
+            if left[0] and self._is_of_one(arg, node.axes):
+                left[0] -= 1
+                inner = self._unformed(arg, left)
+            found[arg] = inner or self.value(arg)
+        felt = position not in unfelt(self.program)
+        args = [found[arg] for arg in node.args]
+        return Unformed(node.op, args, types, felt, environment, model)
+
+    def _is_of_one(self, position: int, axes: tuple[str, ...]) -> bool:
+        """Whether a value is computed here, at as many points as the one node that reads it."""
+        node = self.program.nodes[position]
+        here = self.parent is None or self.axis in node.axes
+        unknown = position not in self.known and position not in self.left_out
+        alone = len(self.program.users(position)) == 1 and {*node.axes} == {*axes}
+        mine = self.loops.get(position) is self.within
+        return here and unknown and alone and mine and isinstance(node.op, Map | Cast)
 
     def _environment(self) -> Environment:
         return Environment(
@@ -486,7 +534,7 @@ class _Steps(Evaluation):
             around.rounds, around.room,
         )  # fmt: skip
         self.around, self.loop, self.place, self.within = around, loop, place, loop
-        self.noise, self.placed = around.noise, around.placed
+        self.noise, self.placed, self.chains = around.noise, around.placed, around.chains
         self.known.update(known)
 
     @cached_property

@@ -8,7 +8,7 @@ whatever its inputs are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,14 @@ class Noting:
         self.arrays: list[Array] = []
         self._known: dict[tuple[int, tuple[str, ...]], StandIn] = {}
         self._errors: dict[int, Error] = {}
+        self._unformed: dict[int, TileArray] = {}
 
-    def tile(self, tile: TileArray) -> TileArray:
+    def tile(self, tile: TileArray | Unformed) -> TileArray:
+        """An operand, of stand-ins."""
+        if isinstance(tile, Unformed):
+            if id(tile) not in self._unformed:
+                self._unformed[id(tile)] = self._computed(tile)
+            return self._unformed[id(tile)]
         error = tile.error
         if error is not None:
             if id(error) not in self._errors:  # one value is one operand
@@ -39,6 +45,12 @@ class Noting:
                 )
             error = self._errors[id(error)]
         return TileArray(tile.axes, self._stand_in(tile.array, tile.axes), error)  # type: ignore[arg-type]
+
+    def _computed(self, tile: Unformed) -> TileArray:
+        environment = replace(tile.environment, xp=np)
+        args = [self.tile(arg) for arg in tile.args]
+        exact, error = told(tile.op, args, tile.types, environment, tile.model)
+        return TileArray(exact.axes, exact.array, error if tile.felt else None)
 
     def _amount(self, amount: Amount, axes: tuple[str, ...]) -> Any:
         if isinstance(amount, float):
@@ -66,9 +78,26 @@ def _constant(library: Any, value: float) -> Array:
     return _CONSTANTS[key]
 
 
+@dataclass(frozen=True)
+class Unformed:
+    """An operand that is elementwise itself, and computed with the op that reads it: its op, its
+    own operands and their types, whether it has an error, and what is known around it."""
+
+    op: Map | Cast
+    args: Sequence[TileArray | Unformed]
+    types: Sequence[TileType]
+    felt: bool
+    environment: Environment
+    model: ErrorModel
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(axis for arg in self.args for axis in arg.axes))
+
+
 def meant_at_once(
-    op: Map | Cast, args: Sequence[TileArray], types: Sequence[TileType], environment: Environment,
-    model: ErrorModel,
+    op: Map | Cast, args: Sequence[TileArray | Unformed], types: Sequence[TileType],
+    environment: Environment, model: ErrorModel,
 ) -> tuple[TileArray, Error | None] | None:  # fmt: skip
     """The values of `op` and how far each may be off; None where stand-ins do not know the op, or
     the array library has no kernels of one's own."""

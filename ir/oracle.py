@@ -39,6 +39,7 @@ from ir.scalar import scalar_function
 __all__ = ["Answer", "answers", "evaluate", "random_inputs", "reduced_axes", "sampled"]
 
 _PIECE = PIECE  # bytes that one intermediate of one piece may take
+_MUCH = 1 << 34  # numbers of which as few as can be are formed
 SEVERAL = 4  # times that room, up to which outputs are evaluated together
 
 
@@ -106,9 +107,15 @@ def answers(
     apart = _coarser_alone(program) if model.mixed else ()
     for part in chain(_apart(program, coordinates, room), apart):
         whole = Evaluation(part, inputs, coordinates, 0, model, xp, room=room)
-        whole.frees = True
+        whole.frees, whole.chains = True, _made(part, coordinates) > _MUCH
         _fill(whole, _pieces(part, coordinates, room), {}, keep)
     return {name: Answer(values[name], reaches[name]) for name in values}
+
+
+def _made(program: Program, coordinates: Mapping[str, Array]) -> int:
+    """How many numbers the nodes of a program have at some coordinates."""
+    lengths = {axis: len(points) for axis, points in coordinates.items()}
+    return sum(math.prod(lengths[axis] for axis in node.axes) for node in program.nodes)
 
 
 def _coarser_alone(program: Program) -> Iterator[Program]:

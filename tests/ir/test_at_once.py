@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from explorer.expectation import error_model
+from ir import Graph, cast, exp, reduce, rsqrt, where
 from ir.at_once import Formula, Unknown, source
+from ir.inputs import drawn_inputs
 from ir.mapped_at_once import Noting, meant_at_once, told
 from ir.ops.base import Environment, Error, Scope, TileArray, TileType
 from ir.ops.map import Cast, Map
+from ir.oracle import answers
 from ir.roundoff import ErrorModel
 from ir.scalar import FUNCTIONS
 from tests.runtime.cuda_kernels import compiled
@@ -39,6 +43,9 @@ class Library:
     def __init__(self, folder: Path) -> None:
         self.folder, self.made = folder, 0
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
     @staticmethod
     def empty(shape: tuple[int, ...], dtype: Any) -> Any:
         return np.empty(shape, dtype)
@@ -48,7 +55,7 @@ class Library:
         return np.asarray(value, dtype=dtype)
 
     @staticmethod
-    def zeros(count: int, dtype: Any) -> Any:
+    def zeros(count: Any, dtype: Any = float) -> Any:
         class Counts(np.ndarray[Any, Any]):
             def get(self) -> Any:
                 return np.asarray(self)
@@ -259,3 +266,27 @@ def test_devices_compile_them(op: Any, kinds: list[str]) -> None:
     )
     plan = {"arch": "sm_90a", "options": ["--gpu-architecture=sm_90a", "-std=c++17"]}
     assert compiled(text, json.dumps(plan))
+
+
+@pytest.mark.parametrize("much", [0, 1 << 34])
+def test_programs_mean_the_same_in_chains_or_one_by_one(
+    much: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A choice, a norm, a rounding on the way, a value that is read twice, several outputs."""
+    g = Graph("chained")
+    i, j = g.axes(i=9, j=11)
+    x, y = g.input("X", (i, j), "f32"), g.input("Y", (j,), "bf16")
+    size = reduce("sum", x * x, over=(j,)) * (1 / 11)
+    normed = cast(x * rsqrt(size + 1e-3) * (1.0 + cast(y, "f32")), "bf16")
+    wide = cast(normed, "f32")
+    g.output("Z", where(wide > 0.25, exp(wide) - 1.0, wide * 0.5), "f32", (i, j))
+    g.output("N", normed, "bf16", (i, j))
+    program = g.program()
+    monkeypatch.setattr("ir.oracle._MUCH", much)
+    inputs, model, library = drawn_inputs(program, 0), error_model(program), Library(tmp_path)
+    want = answers(program, inputs, model)
+    found = answers(program, inputs, model, xp=library)
+    for name, answer in want.items():
+        np.testing.assert_allclose(found[name].value, answer.value, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(found[name].reach, answer.reach, rtol=1e-4, atol=1e-12)
+    assert 2 < library.made < (9 if not much else 99)
