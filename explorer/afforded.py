@@ -26,7 +26,7 @@ _FEWER = ((8, 3.0), (2, 3.0), (1, 8.0))  # points that an axis keeps where work 
 # what fits
 _MOST = 1 << 22
 _ENDS = 4  # points of a sample at the ends of an axis
-_SHARE, _PIECES = 6, 64  # parts of a device's memory for an evaluation, and for a piece of it
+_SHARE, _PIECES = 6, 256  # parts of a device's memory for an evaluation, and for a piece of it
 SMALLEST = 8 << 20
 _READ = 0.25  # of the passes over what is made, those over what a sum of products reads
 _WINDOW = 0.125  # and those over what a window reads again
@@ -63,7 +63,7 @@ class Means:
 
 
 HOST = Means(8e9, 2.5e7, 1 << 30, 2 << 20)  # a second of one core, whose cache holds a piece
-DEVICE = Means(2e13, 3.5e9, 24 << 30, 1 << 30, turn=2e-3)  # as long of an H200
+DEVICE = Means(2e13, 7e9, 24 << 30, 1 << 28, turn=2e-3)  # as long of an H200
 STEPPED = replace(HOST, piece=1 << 30, fewest=2)  # of the host, for what goes step by step
 
 

@@ -158,10 +158,12 @@ class Scatter:
     ) -> Array | None:
         """How much may come to each place, or go, with elements whose index is in doubt; None
         where none is."""
-        errors = [arg.error for arg in args[1:]]
-        if not any(error is not None and np.any(reach(error) > 0) for error in errors):
+        told = [
+            (dim, one.gather) for dim, one in enumerate(self.index)
+            if one.gather is not None and _in_doubt(args[one.gather].error)
+        ]  # fmt: skip
+        if not told:
             return None
-        told = [(dim, one.gather) for dim, one in enumerate(self.index) if one.gather is not None]
         if self.kind != "sum" or len(told) != 1:
             anything: Array = env.xp.full(result.shape, np.inf)
             return anything
@@ -276,6 +278,11 @@ def nothing_sent(kind: str, dtype: str) -> float | int | bool:
         return identity
     low, high = whole_range(dtype)
     return low if identity < 0 else high
+
+
+def _in_doubt(error: Error | None) -> bool:
+    """Whether any index may be another."""
+    return error is not None and bool(np.any(reach(error) > 0))
 
 
 def _combined_at(kind: str, result: Array, at: tuple[Array, ...], value: Array) -> Array:

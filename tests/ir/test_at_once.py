@@ -51,7 +51,7 @@ class Library:
         return np.empty(shape, dtype)
 
     @staticmethod
-    def asarray(value: Any, dtype: Any) -> Any:
+    def asarray(value: Any, dtype: Any = None) -> Any:
         return np.asarray(value, dtype=dtype)
 
     @staticmethod
@@ -173,7 +173,8 @@ def test_functions_and_their_errors(name: str, special: bool, tmp_path: Path) ->
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize(
     ("source_type", "dtype"),
-    [("f32", t) for t in ("bf16", "f16", "e4m3", "bool")] + [("i32", "f32"), ("bool", "i32")],
+    [("f32", t) for t in ("bf16", "f16", "e4m3", "bool", "i32", "u8", "i64")]
+    + [("i32", "f32"), ("bool", "i32")],
 )
 def test_casts_and_their_errors(
     source_type: str, dtype: str, special: bool, tmp_path: Path

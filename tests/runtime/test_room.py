@@ -18,7 +18,7 @@ from ir.target import get_backend
 
 def test_a_card_that_others_use_is_checked_on_in_smaller_pieces() -> None:
     asked: list[Means] = []
-    free = iter([64 << 30, 16 << 30, 16 << 30, 1 << 30])
+    free = iter([64 << 30, 16 << 30, 16 << 30, 4 << 30, 4 << 30])
 
     def make(means: Means) -> Expected:
         asked.append(means)
@@ -28,7 +28,7 @@ def test_a_card_that_others_use_is_checked_on_in_smaller_pieces() -> None:
 
     assert in_room(make, DEVICE, lambda: next(free)) == Expected({}, {})
     pieces = [means.piece for means in asked]
-    assert pieces[0] == (64 << 30) // 64
+    assert pieces[0] == (64 << 30) // 256
     assert pieces == sorted(pieces, reverse=True)
     assert len(set(pieces)) == 4
     assert asked[0].bytes == (64 << 30) // 6
