@@ -27,6 +27,8 @@ _WHOLE = {
     np.dtype(np.int16): "short", np.dtype(np.uint16): "unsigned short",
     np.dtype(np.int32): "int", np.dtype(np.uint32): "unsigned int",
 }  # fmt: skip
+LINE, ONE = "line", "one"  # ways to read an array, see `walked`
+_THREADS = 256  # of a block
 _OPTIONS = ("--fmad=false",)  # as numpy rounds
 
 
@@ -256,34 +258,92 @@ def computed(
     formula: Formula, results: Sequence[StandIn], arrays: Sequence[Array], library: Any
 ) -> tuple[list[Array], list[bool]]:
     """The results on a device, and whether any element of each is anything but 0."""
-    kernel = _kernel(
-        library.ElementwiseKernel,
-        tuple(one.kind for one in formula.inputs),
-        tuple((one.kind, one.name) for one in results),
-        tuple(formula.lines),
-    )
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     found = [library.empty(shape, _DTYPES[one.kind]) for one in results]
     told = library.zeros(len(results), dtype=np.int32)
-    kernel(*arrays, *found, told)
+    extents, strides = walked(shape, arrays)
+    size = math.prod(extents)
+    text = source(
+        tuple((one.kind, walk if isinstance(walk, str) else len(walk))
+              for one, walk in zip(formula.inputs, strides, strict=True)),
+        tuple((one.kind, one.name) for one in results),
+        tuple(formula.lines),
+        "unsigned" if size < 2**31 else "long long",
+    )  # fmt: skip
+    given = [np.int64(step) for walk in strides if not isinstance(walk, str) for step in walk]
+    if size:
+        kernel, blocks = _kernel(library.RawKernel, text), -(-size // _THREADS)
+        lengths = [np.int64(extent) for extent in extents[1:]] if given else []
+        kernel((blocks,), (_THREADS,), (*arrays, *found, told, np.int64(size), *lengths, *given))
     return found, told.get().astype(bool).tolist()
 
 
+def walked(
+    shape: tuple[int, ...], arrays: Sequence[Array]
+) -> tuple[list[int], list[str | tuple[int, ...]]]:
+    """Extents of as few dimensions as can be, and how each array is read along them: LINE as
+    results lie, ONE where it is a single number, else its strides in elements."""
+    steps = []
+    for array in arrays:
+        missing = len(shape) - array.ndim
+        pairs = zip(array.shape, array.strides, strict=True)
+        own = [step // array.itemsize if extent > 1 else 0 for extent, step in pairs]
+        steps.append([0] * missing + own)
+    extents: list[int] = []
+    kept: list[list[int]] = [[] for _ in arrays]
+    for dim, extent in enumerate(shape):
+        if extent == 1:
+            continue
+        here = [step[dim] for step in steps]
+        if extents and all(k[-1] == h * extent for k, h in zip(kept, here, strict=True)):
+            extents[-1] *= extent
+            for k, h in zip(kept, here, strict=True):
+                k[-1] = h
+        else:
+            extents.append(extent)
+            for k, h in zip(kept, here, strict=True):
+                k.append(h)
+    lines = [math.prod(extents[dim + 1 :]) for dim in range(len(extents))]
+    ways: list[str | tuple[int, ...]] = [
+        ONE if not any(k) else LINE if k == lines else tuple(k) for k in kept
+    ]
+    return extents, ways
+
+
 @lru_cache(maxsize=1024)
-def _kernel(
-    make: Any, inputs: tuple[str, ...], results: tuple[tuple[str, str], ...], lines: tuple[str, ...]
-) -> Any:
-    return make(*source(inputs, results, lines), "at_once", options=_OPTIONS)
+def _kernel(make: Any, text: str) -> Any:
+    return make(text, "at_once", options=_OPTIONS)
 
 
 def source(
-    inputs: Sequence[str], results: Sequence[tuple[str, str]], lines: Sequence[str]
-) -> tuple[str, str, str]:
-    """Parameters in, parameters out and the body of a kernel for one element."""
-    reads = [f"{_DTYPES[kind].name} a{number}" for number, kind in enumerate(inputs)]
-    writes = [f"{_DTYPES[kind].name} r{number}" for number, (kind, _) in enumerate(results)]
-    ends = [
-        f"r{number} = {name}; if ({name} != 0) any[{number}] = 1;"
+    inputs: Sequence[tuple[str, str | int]], results: Sequence[tuple[str, str]],
+    lines: Sequence[str], word: str,
+) -> str:  # fmt: skip
+    """The text of a kernel: inputs by their kind and way (dimensions, where that is by strides),
+    results by kind and name. It has no header, which takes longer to compile than it does."""
+    dims = max((way for _, way in inputs if not isinstance(way, str)), default=0)
+    parameters = [f"const {_C[kind]} *p{number}" for number, (kind, _) in enumerate(inputs)]
+    parameters += [f"{_C[kind]} *q{number}" for number, (kind, _) in enumerate(results)]
+    parameters += ["int *any", "long long n"]
+    parameters += [f"long long e{dim}" for dim in range(1, dims)]
+    body = [
+        f"const {word} i = ({word})blockIdx.x * {_THREADS} + threadIdx.x;",
+        "if (i >= n) return;",
+    ]
+    if dims:
+        body.append(f"{word} x0 = i;")
+    for dim in reversed(range(1, dims)):
+        body.append(f"const {word} x{dim} = x0 % ({word})e{dim}; x0 /= ({word})e{dim};")
+    for number, (kind, way) in enumerate(inputs):
+        place = {LINE: "i", ONE: "0"}.get(str(way), "")
+        if not isinstance(way, str):
+            parameters += [f"long long s{number}_{dim}" for dim in range(way)]
+            place = " + ".join(f"x{dim} * s{number}_{dim}" for dim in range(way))
+        body.append(f"const {_C[kind]} a{number} = p{number}[{place}];")
+    body += lines
+    body += [
+        f"q{number}[i] = {name}; if ({name} != 0) any[{number}] = 1;"
         for number, (_, name) in enumerate(results)
     ]
-    return ", ".join(reads), ", ".join([*writes, "raw int32 any"]), "\n".join([*lines, *ends])
+    inside = "\n  ".join(body)
+    return f'extern "C" __global__ void at_once({", ".join(parameters)}) {{\n  {inside}\n}}\n'

@@ -101,7 +101,7 @@ def meant_at_once(
 ) -> tuple[TileArray, Error | None] | None:  # fmt: skip
     """The values of `op` and how far each may be off; None where stand-ins do not know the op, or
     the array library has no kernels of one's own."""
-    if not hasattr(environment.xp, "ElementwiseKernel"):
+    if not hasattr(environment.xp, "RawKernel"):
         return None
     axes = tuple(dict.fromkeys(axis for arg in args for axis in arg.axes))
     noting = Noting(axes, environment.xp)

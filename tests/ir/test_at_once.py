@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from explorer.expectation import error_model
 from ir import Graph, cast, exp, reduce, rsqrt, where
-from ir.at_once import Formula, Unknown, source
+from ir.at_once import LINE, ONE, Formula, Unknown, source, walked
 from ir.inputs import drawn_inputs
 from ir.mapped_at_once import Noting, meant_at_once, told
 from ir.ops.base import Environment, Error, Scope, TileArray, TileType
@@ -27,9 +28,9 @@ _HEAD = """#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+static struct { long long x; } blockIdx, threadIdx;
 static double __longlong_as_double(long long bits) { double x; memcpy(&x, &bits, 8); return x; }
 """
-_C = {"float64": "double", "int64": "long long", "bool": "bool"}
 _NO_STAND_IN = {
     "shr", "shl", "mod", "floordiv", "popcount", "bitcast", "lookup", "philox", "unit",
 }  # fmt: skip
@@ -62,37 +63,31 @@ class Library:
 
         return np.zeros(count, dtype).view(Counts)
 
-    def ElementwiseKernel(
-        self, reads: str, writes: str, body: str, name: str, options: tuple[str, ...] = ()
-    ) -> Any:
+    def RawKernel(self, text: str, name: str, options: tuple[str, ...] = ()) -> Any:
         self.made += 1
-        *outs, told = writes.split(", ")
-        assert told == "raw int32 any"
-        given = [part.split() for part in [*reads.split(", "), *outs]]
-        parameters = ", ".join(f"{_C[kind]} *{word}_" for kind, word in given)
-        loads = "".join(
-            f"{_C[kind]} {word} = {word}_[i];" for kind, word in given[: len(given) - len(outs)]
-        )
-        stores = "".join(f"{word}_[i] = {word};" for _, word in given[len(given) - len(outs) :])
-        new = "".join(f"{_C[k]} {w};" for k, w in given[len(given) - len(outs) :])
-        text = (
-            f"{_HEAD}void run({parameters}, int *any, long long n) {{"
-            f"for (long long i = 0; i < n; ++i) {{ {loads} {new}\n{body}\n{stores} }} }}"
+        found = re.match(r'extern "C" __global__ void at_once\((.*?)\) {', text)
+        assert found is not None
+        parameters = [part.rsplit(" ", 1) for part in found[1].split(", ")]
+        words = ", ".join(word.lstrip("*") for _, word in parameters)
+        driver = (
+            f"void run(long long blocks, {found[1]}) {{ for (blockIdx.x = 0; blockIdx.x < blocks; "
+            "++blockIdx.x) for (threadIdx.x = 0; threadIdx.x < 256; ++threadIdx.x) "
+            f"at_once({words}); }}"
         )
         file = self.folder / f"k{self.made}.c"
-        file.write_text(text)
+        file.write_text(_HEAD + text.replace('extern "C" __global__ ', "") + driver)
         command = ["gcc", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-o"]
         subprocess.run([*command, file.with_suffix(".so"), file, "-lm"], check=True)
         function = ctypes.CDLL(str(file.with_suffix(".so"))).run
 
-        def call(*arrays: Any) -> None:
-            *operands, any_ = arrays
-            shape = np.broadcast_shapes(*(array.shape for array in operands))
-            count = len(operands) - len(outs)
-            whole = [np.ascontiguousarray(np.broadcast_to(a, shape)) for a in operands[:count]]
-            pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (*whole, *operands[count:])]
-            size = ctypes.c_longlong(int(np.prod(shape)))
-            function(*pointers, any_.ctypes.data_as(ctypes.c_void_p), size)
+        def call(grid: tuple[int], block: tuple[int], given: Any) -> None:
+            assert block == (256,)
+            pointers = [
+                ctypes.c_longlong(int(one)) if isinstance(one, np.int64)
+                else one.ctypes.data_as(ctypes.c_void_p)
+                for one in given
+            ]  # fmt: skip
+            function(ctypes.c_longlong(grid[0]), *pointers)
 
         return call
 
@@ -231,14 +226,52 @@ def test_the_text_of_a_kernel() -> None:
     formula = Formula()
     a, b = formula.stand_in(np.zeros(3)), formula.stand_in(np.zeros(3, np.int64))
     found: Any = np.where(a > 0.5, a * b, np.inf)
-    assert source("fi", [("f", found.name)], formula.lines) == (
-        "float64 a0, int64 a1",
-        "float64 r0, raw int32 any",
-        "const bool t0 = a0 > (0x1.0000000000000p-1);\n"
-        "const double t1 = a0 * (double)a1;\n"
-        "const double t2 = (t0) ? t1 : __longlong_as_double(0x7ff0000000000000LL);\n"
-        "r0 = t2; if (t2 != 0) any[0] = 1;",
+    ways: list[tuple[str, str | int]] = [("f", LINE), ("i", 2)]
+    assert source(ways, [("f", found.name)], formula.lines, "unsigned") == (
+        'extern "C" __global__ void at_once(const double *p0, const long long *p1, double *q0, '
+        "int *any, long long n, long long e1, long long s1_0, long long s1_1) {\n"
+        "  const unsigned i = (unsigned)blockIdx.x * 256 + threadIdx.x;\n"
+        "  if (i >= n) return;\n"
+        "  unsigned x0 = i;\n"
+        "  const unsigned x1 = x0 % (unsigned)e1; x0 /= (unsigned)e1;\n"
+        "  const double a0 = p0[i];\n"
+        "  const long long a1 = p1[x0 * s1_0 + x1 * s1_1];\n"
+        "  const bool t0 = a0 > (0x1.0000000000000p-1);\n"
+        "  const double t1 = a0 * (double)a1;\n"
+        "  const double t2 = (t0) ? t1 : __longlong_as_double(0x7ff0000000000000LL);\n"
+        "  q0[i] = t2; if (t2 != 0) any[0] = 1;\n"
+        "}\n"
     )
+
+
+def test_arrays_are_walked_along_few_dimensions() -> None:
+    whole, row = np.zeros((2, 3, 4)), np.broadcast_to(np.zeros(4), (2, 3, 4))
+    turned, part = np.zeros((4, 3, 2)).T, np.zeros((2, 3, 8))[..., ::2]
+    assert walked((2, 3, 4), [whole, np.zeros(())]) == ([24], [LINE, ONE])
+    assert walked((2, 3, 4), [whole, row]) == ([6, 4], [LINE, (0, 1)])
+    assert walked((2, 3, 4), [whole, turned]) == ([2, 3, 4], [LINE, (1, 2, 6)])
+    assert walked((2, 3, 4), [part, part]) == ([24], [(2,), (2,)])
+    assert walked((1, 5, 1), [np.zeros((1, 5, 1)), np.zeros((1, 1, 1))]) == ([5], [LINE, ONE])
+    assert walked((), [np.zeros(())]) == ([], [ONE])
+
+
+@pytest.mark.parametrize("axes", [("i", "j"), ("j", "i"), ("j",), ("i",), ()])
+def test_operands_lie_in_whatever_order(axes: tuple[str, ...], tmp_path: Path) -> None:
+    """Turned, broadcast, a part of a larger array, reversed; and arrays without an element."""
+    rng, lengths = np.random.default_rng(0), {"i": 7, "j": 33}
+    large = rng.standard_normal([2 * lengths[axis] for axis in axes])
+    value = np.asarray(large)[tuple(slice(None, None, -2) for _ in axes)]
+    value = np.asarray(value)
+    tiles = [TileArray(("i", "j"), rng.standard_normal((7, 33))), TileArray(axes, value)]
+    types = [TileType(tile.axes, "f32") for tile in tiles]
+    library = Library(tmp_path)
+    found = meant_at_once(Map("sub"), tiles, types, _environment(types, library), ErrorModel())
+    assert found is not None
+    np.testing.assert_array_equal(found[0].array, tiles[0].array - tiles[1].aligned(("i", "j")))
+    none = [TileArray(("i", "j"), np.zeros((0, 33))), TileArray(("j",), np.zeros(33))]
+    empty = meant_at_once(Map("mul"), none, types, _environment(types, library), ErrorModel())
+    assert empty is not None
+    assert empty[0].array.shape == (0, 33)
 
 
 @pytest.mark.parametrize(
@@ -255,18 +288,9 @@ def test_devices_compile_them(op: Any, kinds: list[str]) -> None:
     )
     results: list[Any] = [exact.array, *(() if error is None else (error.wide, error.spread))]
     found = [(one.kind, one.name) for one in results if not isinstance(one, float)]
-    kinds = [one.kind for one in noting.formula.inputs]
-    reads, writes, body = source(kinds, found, noting.formula.lines)
-    given = [part.split() for part in reads.split(", ")]
-    *outs, _ = (part.split() for part in writes.split(", "))
-    parameters = ", ".join(f"{_C[kind]} *{word}_" for kind, word in [*given, *outs])
-    loads = " ".join(f"const {_C[kind]} {word} = {word}_[0];" for kind, word in given)
-    refs = " ".join(f"{_C[kind]} &{word} = {word}_[0];" for kind, word in outs)
-    text = (
-        f'extern "C" __global__ void at_once({parameters}, int *any) {{ {loads} {refs}\n{body} }}'
-    )
-    plan = {"arch": "sm_90a", "options": ["--gpu-architecture=sm_90a", "-std=c++17"]}
-    assert compiled(text, json.dumps(plan))
+    ways: list[tuple[str, str | int]] = [(one.kind, 3) for one in noting.formula.inputs]
+    text = source(ways, found, noting.formula.lines, "unsigned")
+    assert compiled(text, json.dumps({"arch": "sm_90a", "options": []}))
 
 
 @pytest.mark.parametrize("much", [0, 1 << 34])
