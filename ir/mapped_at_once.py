@@ -46,6 +46,28 @@ class Noting:
             error = self._errors[id(error)]
         return TileArray(tile.axes, self._stand_in(tile.array, tile.axes), error)  # type: ignore[arg-type]
 
+    def told(
+        self, op: Map | Cast, args: Sequence[TileArray | Unformed], tiles: Sequence[TileArray],
+        types: Sequence[TileType], environment: Environment, model: ErrorModel,
+    ) -> tuple[TileArray, Error | None]:  # fmt: skip
+        """As `told`; of an op by itself it is noted once, however often there are such operands."""
+        if any(isinstance(arg, Unformed) for arg in args):
+            return told(op, tiles, types, replace(environment, xp=np), model)
+        names = tuple(
+            (tile.axes, _named(tile.array), tile.error and _named(tile.error.wide),
+             tile.error and _named(tile.error.spread))
+            for tile in tiles
+        )  # fmt: skip
+        key = op, tuple(t.dtype for t in types), tuple(environment.floors), model, names
+        if key not in _NOTED:
+            found = told(op, tiles, types, replace(environment, xp=np), model)
+            if len(_NOTED) >= _MOST:
+                _NOTED.clear()
+            _NOTED[key] = (tuple(self.formula.lines), *found)
+        lines, exact, error = _NOTED[key]
+        self.formula.lines = [*lines]
+        return exact, error
+
     def _computed(self, tile: Unformed) -> TileArray:
         environment = replace(tile.environment, xp=np)
         args = [self.tile(arg) for arg in tile.args]
@@ -65,6 +87,12 @@ class Noting:
         return self._known[key]
 
 
+def _named(one: Any) -> tuple[str, str]:
+    return one.kind, one.name
+
+
+_NOTED: dict[Any, tuple[tuple[str, ...], TileArray, Error | None]] = {}
+_MOST = 4096  # notes that are kept
 _CONSTANTS: dict[tuple[str, float], Array] = {}
 
 
@@ -107,7 +135,7 @@ def meant_at_once(
     noting = Noting(axes, environment.xp)
     try:
         tiles = [noting.tile(arg) for arg in args]
-        exact, error = told(op, tiles, types, replace(environment, xp=np), model)
+        exact, error = noting.told(op, args, tiles, types, environment, model)
     except Unknown:
         return None
     amounts = () if error is None else (error.wide, error.spread)
