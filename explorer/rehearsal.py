@@ -39,13 +39,13 @@ _EXTENTS = re.compile(r"(?m) = \d+$|\[[\d, ]+\]")  # of axes, and of tensors' sh
 def rehearse(
     server: ProcessServer, runtime: str, recipe: Recipe, folder: Path, cores: int = 1
 ) -> tuple[Worker, ...]:
-    """Workers that are at it, one for each part, and more if half of the cores are more, with a
-    share of the program's nodes each; none where the folder has had the same kind of program, of
-    whatever extents."""
+    """Workers that are at it, one for each part, one with a share of the program's nodes, which
+    begins with the last, and more of them if half of the cores are more; none where the folder has
+    had the same kind of program, of whatever extents."""
     if not _is_new(recipe, folder):
         return ()
     programs = [(number, 0, 1) for number in range(1 + len(recipe.forms))][: MOST - len(PARTS)]
-    spare = max(0, min(MOST, cores // 2) - len(PARTS) - len(programs))
+    spare = max(int(cores > 2), min(MOST, cores // 2) - len(PARTS) - len(programs))
     shares = [(0, number, spare) for number in range(1, spare + 1)]
     parts = [("evaluate", given) for given in (*programs, *shares)]
     workers = []

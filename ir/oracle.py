@@ -250,7 +250,7 @@ def tried(
     folds = any(isinstance(node.op, Fold) for node in program.nodes)
     noises = (None, Noise(0, xp)) if loops or folds else (None,)
     passed = (Carry, Now, Before, Recur)
-    for position in range(len(program.nodes))[share]:
+    for position in range(len(program.nodes))[::-1][share]:  # whoever evaluates all begins in front
         node, loop = program.nodes[position], loops.get(position)
         here = coordinates if loop is None else {**coordinates, loop.axis: np.arange(1)}
         sizes = (
