@@ -124,6 +124,10 @@ class Columns(Mapping[str, Column]):
         self._cache[name] = column
         return column
 
+    def matrix_of(self, names: Sequence[str]) -> Matrix:
+        """Indices into the domains of some decisions."""
+        return self._matrix[:, [self._table(name).position for name in names]]
+
     def codes(self, name: str) -> Matrix:
         """Indices into the decision's domain."""
         return self._matrix[:, self._table(name).position]
@@ -155,9 +159,9 @@ class Columns(Mapping[str, Column]):
             self._derived[key] = compute(self)
         return self._derived[key]
 
-    def where(self, mask: Mask) -> Columns:
-        """The rows that `mask` picks."""
-        return Columns(self._tables, self._matrix[mask])
+    def where(self, rows: Mask | NDArray[np.intp]) -> Columns:
+        """The rows that a mask picks, or those with these numbers."""
+        return Columns(self._tables, self._matrix[rows])
 
     def part(self, prefix: str) -> Columns:
         """The decisions whose names begin with `prefix`, by what follows it."""

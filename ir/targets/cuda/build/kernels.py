@@ -116,7 +116,7 @@ def _phase_kernels(
     """
     if phase.plain:
         part = phase.program if first is None else _named(program, phase.program, first)
-        return (PlainCudaKernel(part, _mark(first, 0), hardware),)
+        return (_plain_kernel(part, _mark(first, 0), hardware),)
     problems: list[str] = []
     fallen: list[tuple[AnyKernel, ...]] = []
     flat = laid_flat(phase.program) if engine in KINDS and has_products(phase.program) else ()
@@ -286,6 +286,12 @@ def _formed_kernel(
 ) -> AnyKernel:
     """The kernel that forms its operands; Refusal if there is none."""
     return _with_schedules(FormedKernel(part, mark, hardware, formed))
+
+
+@lru_cache(maxsize=1024)
+def _plain_kernel(part: Program, mark: str, hardware: Hardware) -> AnyKernel:
+    """The kernel of a plain phase, which engines and residences have in common."""
+    return PlainCudaKernel(part, mark, hardware)
 
 
 def _block_kernel(part: Program, mark: str, hardware: Hardware, patient: bool) -> AnyKernel:
