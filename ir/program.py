@@ -66,11 +66,7 @@ class Program:
     def __post_init__(self) -> None:
         names = [self.name, *(axis for axis, _ in self.extents), *(t.name for t in self.tensors)]
         for name in names:
-            if not _WORD.fullmatch(name) or len(name) > LONGEST_NAME:
-                raise ProgramError(
-                    f"{shortened(self.name)}: {shortened(repr(name))} is not a name (letters, "
-                    f"digits, _ and ., {LONGEST_NAME} at most)"
-                )
+            _check_name(self.name, name)
         for axis, extent in self.extents:
             if not 0 <= extent <= LARGEST_EXTENT:
                 raise ProgramError(
@@ -113,6 +109,13 @@ class Program:
         needed = [name for name, shape in shapes.items() if name in names or 0 not in shape]
         if sorted(names) != sorted(needed):
             raise ProgramError(f"{self.name}: every output is stored once, here {names} are")
+
+    def named(self, name: str) -> Program:
+        """The program by another name, which is all that there is to check."""
+        _check_name(name, name)
+        found = object.__new__(Program)
+        found.__dict__.update(self.__getstate__(), name=name)
+        return found
 
     def __hash__(self) -> int:
         """Of all of it, once: caches ask often, and forms of a program differ late in it."""
@@ -217,6 +220,14 @@ class Program:
         from ir.text import to_text
 
         return to_text(self)
+
+
+def _check_name(program: str, name: str) -> None:
+    if not _WORD.fullmatch(name) or len(name) > LONGEST_NAME:
+        raise ProgramError(
+            f"{shortened(program)}: {shortened(repr(name))} is not a name (letters, "
+            f"digits, _ and ., {LONGEST_NAME} at most)"
+        )
 
 
 def _lies_within(stored: tuple[int, ...], whole: tuple[int, ...]) -> bool:

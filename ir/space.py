@@ -240,8 +240,10 @@ class Space:
         """For each constraint, the free decisions it depends on, but for those that govern others:
         a broken row is mended where it stands, not by leaving it for an easier part of the space.
         """
-        mask = self._free._watched & (self.shape.sizes > 1)
-        mask[:, list(self.shape.governing)] = False
+        watched = self._free._watched
+        mask = np.zeros(watched.shape, np.bool_)
+        free = np.setdiff1d(self.shape.free, self.shape.governing)
+        mask[:, free] = watched[:, free]
         return mask
 
     @cached_property
@@ -449,14 +451,16 @@ class Space:
         """The seeds as rows, legal or not."""
         matrix = self._free._seed_codes[self._seeds_within_pins()]
         if not len(matrix) and any(decision.initial is not None for decision in self.decisions):
-            matrix = np.array([self._seed_row({})], dtype=np.int16)
+            matrix = self._initial[None, :].copy()
         return self.shape.fix(matrix)
 
     @cached_property
     def _seed_codes(self) -> Matrix:
         """The seeds as rows, pinned or not."""
-        rows = [self._seed_row(seed) for seed in self.seeds]
-        return np.array(rows, dtype=np.int16).reshape(len(rows), len(self.decisions))
+        matrix = np.repeat(self._initial[None, :], len(self.seeds), axis=0)
+        for row, seed in zip(matrix, self.seeds, strict=True):
+            self._fill(row, seed)
+        return matrix
 
     def any_legal(self, rng: np.random.Generator, patient: bool = True) -> Row:
         """A legal row: a seed as it is, one that is repaired, or, which takes seconds where there
@@ -480,18 +484,21 @@ class Space:
             if all(seed.get(name, value) == value for name, value in pinned.items())
         ]  # fmt: skip
 
-    def _seed_row(self, seed: Mapping[str, Value]) -> list[int]:
-        row = list(self._initial)
+    def _fill(self, row: Row, seed: Mapping[str, Value]) -> None:
+        """Write what a seed says."""
+        places, codes = list[int](), list[int]()
         for name, value in seed.items():
             table = self._tables.get(name)
             if table is not None:
-                row[table.position] = self.decisions[table.position].index(value)
-        return row
+                places.append(table.position)
+                codes.append(self.decisions[table.position].index(value))
+        row[places] = codes
 
     @cached_property
-    def _initial(self) -> tuple[int, ...]:
+    def _initial(self) -> Row:
         """The code of each decision's initial value, of its first one where it has none."""
-        return tuple(0 if d.initial is None else d.index(d.initial) for d in self.decisions)
+        codes = [0 if d.initial is None else d.index(d.initial) for d in self.decisions]
+        return np.array(codes, dtype=np.int16)
 
     def describe(self, rng: np.random.Generator) -> Summary:
         """How large the space is, and what its constraints take away."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -192,7 +191,7 @@ def _mark(first: int | None, number: int) -> str:
 
 def _named(program: Program, part: Program, number: int) -> Program:
     """Kernels of several phases are numbered as one list."""
-    return replace(part, name=part_name(program, number))
+    return part.named(part_name(program, number))
 
 
 @lru_cache(maxsize=256)
