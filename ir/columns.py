@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir.errors import UsageError
+from ir.gathered import Matrix, Rows
 from ir.schedule import Value
 
-Matrix = NDArray[np.int16]
 Mask = NDArray[np.bool_]
 Column = NDArray[np.int64]
 
@@ -93,11 +93,14 @@ class Columns(Mapping[str, Column]):
     false. `asked` collects the names of the decisions read so far.
     """
 
-    __slots__ = ("_cache", "_derived", "_matrix", "_parts", "_tables", "asked")
+    __slots__ = ("_cache", "_derived", "_parts", "_rows", "_tables", "asked", "rows")
 
-    def __init__(self, tables: Tables, matrix: Matrix, asked: set[str] | None = None) -> None:
+    def __init__(
+        self, tables: Tables, matrix: Matrix | Rows, asked: set[str] | None = None
+    ) -> None:
         self._tables = tables
-        self._matrix = matrix
+        self._rows = matrix if isinstance(matrix, Rows) else Rows(matrix)
+        self.rows = self._rows.count
         self._cache: dict[str, Column] = {}
         self._parts: dict[str, Columns] = {}
         self._derived: dict[Hashable, Any] = {}
@@ -106,11 +109,7 @@ class Columns(Mapping[str, Column]):
     @property
     def matrix(self) -> Matrix:
         """The rows themselves, as indices into the domains."""
-        return self._matrix
-
-    @property
-    def rows(self) -> int:
-        return int(self._matrix.shape[0])
+        return self._rows.whole()
 
     def __getitem__(self, name: str) -> Column:
         column = self._cache.get(name)
@@ -119,31 +118,31 @@ class Columns(Mapping[str, Column]):
         table = self._table(name)
         if table.values is None:
             raise TypeError(f"{name} is over strings: use codes({name!r}) or is_({name!r}, value)")
-        column = table.values[self._matrix[:, table.position]]
+        column = table.values[self._rows.column(table.position)]
         column.flags.writeable = False
         self._cache[name] = column
         return column
 
     def matrix_of(self, names: Sequence[str]) -> Matrix:
         """Indices into the domains of some decisions."""
-        return self._matrix[:, [self._table(name).position for name in names]]
+        return self._rows.columns([self._table(name).position for name in names])
 
     def codes(self, name: str) -> Matrix:
         """Indices into the decision's domain."""
-        return self._matrix[:, self._table(name).position]
+        return self._rows.column(self._table(name).position)
 
     def is_(self, name: str, value: Value) -> Mask:
         """Where the decision has this value; nowhere if its domain lacks it."""
         table = self._table(name)
         code = table.codes.get(value, -1)
-        return np.asarray(self._matrix[:, table.position] == code)
+        return np.asarray(self._rows.column(table.position) == code)
 
     def among(self, name: str, values: Sequence[Value]) -> Mask:
         """Where the decision has one of these values."""
         table = self._table(name)
         wanted = np.zeros(table.size, dtype=np.bool_)
         wanted[[table.codes[value] for value in values if value in table.codes]] = True
-        return wanted[self._matrix[:, table.position]]
+        return wanted[self._rows.column(table.position)]
 
     def lookup(self, name: str, by_value: Mapping[Any, float]) -> NDArray[np.float64]:
         """A number for each row by a table over the decision's values (0 where it has none)."""
@@ -151,7 +150,7 @@ class Columns(Mapping[str, Column]):
         numbers = np.zeros(table.size, dtype=np.float64)
         for value, code in table.codes.items():
             numbers[code] = by_value.get(value, 0.0)
-        return numbers[self._matrix[:, table.position]]
+        return numbers[self._rows.column(table.position)]
 
     def derived(self, key: Hashable, compute: Callable[[Columns], Any]) -> Any:
         """What `compute` makes of these columns, once for each key: rules share many sizes."""
@@ -161,13 +160,13 @@ class Columns(Mapping[str, Column]):
 
     def where(self, rows: Mask | NDArray[np.intp]) -> Columns:
         """The rows that a mask picks, or those with these numbers."""
-        return Columns(self._tables, self._matrix[rows])
+        return Columns(self._tables, self._rows.picked(rows))
 
     def part(self, prefix: str) -> Columns:
         """The decisions whose names begin with `prefix`, by what follows it."""
         if prefix not in self._parts:
             own = self._tables.part(prefix)
-            self._parts[prefix] = Columns(own, self._matrix, self.asked)
+            self._parts[prefix] = Columns(own, self._rows, self.asked)
         return self._parts[prefix]
 
     def _table(self, name: str) -> Table:

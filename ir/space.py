@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ir import drawing, summary, variation
 from ir.columns import Column, Columns, Decision, Mask, Matrix, Tables, tables_of
 from ir.errors import Refusal, UsageError
+from ir.gathered import Rows
 from ir.parts import Numbers, Parts, parts_of
 from ir.refutation import refuted
 from ir.schedule import Schedule, Value
@@ -147,7 +148,7 @@ class Space:
             )
         self._pin_condition(known, fixed)
 
-    def columns(self, matrix: Matrix) -> Columns:
+    def columns(self, matrix: Matrix | Rows) -> Columns:
         return Columns(self._tables, matrix)
 
     def meanings(self, matrix: Matrix) -> NDArray[np.integer[Any]]:
@@ -265,7 +266,7 @@ class Space:
         """What can be drawn, repaired and varied by itself."""
         return parts_of(self.reads)
 
-    def violations(self, matrix: Matrix, rules: Numbers | None = None) -> Mask:
+    def violations(self, matrix: Matrix | Rows, rules: Numbers | None = None) -> Mask:
         """True where a row (first index) breaks a constraint (second index), of all or of some."""
         chosen = self._all_rules if rules is None else rules
         broken = np.zeros((len(matrix), len(chosen)), dtype=np.bool_)
@@ -274,7 +275,7 @@ class Space:
             rows = self._bound(when, columns)
             if not len(rows):
                 continue
-            seen = columns if len(rows) == len(matrix) else self.columns(matrix[rows])
+            seen = columns if len(rows) == len(matrix) else columns.where(rows)
             for place in places:
                 check = self.constraints[chosen[place]].check
                 broken[rows, place] = np.logical_not(check(seen))
@@ -307,7 +308,7 @@ class Space:
         for when, places in self._together(chosen).items():
             alive = self._bound(when, columns)
             alive = alive[legal[alive]]
-            seen = columns if len(alive) == len(matrix) else self.columns(matrix[alive])
+            seen = columns if len(alive) == len(matrix) else columns.where(alive)
             passed = np.ones(len(alive), dtype=np.bool_)
             for place in places:
                 if not len(alive):
@@ -319,7 +320,7 @@ class Space:
                     legal[alive] = passed
                     alive = alive[passed]
                     passed = passed[passed]
-                    seen = self.columns(matrix[alive])
+                    seen = columns.where(alive)
             legal[alive] = passed
         return legal
 
