@@ -38,6 +38,7 @@ from ir.targets.cuda.space.block import BlockKernel
 from ir.targets.cuda.space.cluster_rules import exchange_fits
 from ir.targets.cuda.space.mma import MmaKernel
 from ir.targets.cuda.space.plain import PlainCudaKernel
+from ir.targets.cuda.space.probing import once
 from ir.targets.cuda.space.residences import BESIDE, HANDED, USUAL, pieces_of
 from ir.targets.cuda.space.split_rules import (
     merged_inside,
@@ -314,11 +315,25 @@ def _block_or_why(
 
 def _with_schedules(kernel: AnyKernel, patient: bool = True) -> AnyKernel:
     """The kernel, if some schedule of it is legal; Refusal otherwise."""
+    (_has_schedules if patient else _has_near_schedules)(kernel)
+    return kernel
+
+
+@once
+def _has_schedules(kernel: AnyKernel) -> None:
+    _look_for_one(kernel, True)
+
+
+@once
+def _has_near_schedules(kernel: AnyKernel) -> None:
+    _look_for_one(kernel, False)
+
+
+def _look_for_one(kernel: AnyKernel, patient: bool) -> None:
     try:
         _space_of(kernel).any_legal(np.random.default_rng(0), patient)
     except UsageError as error:
         raise Refusal("schedule", str(error)) from None
-    return kernel
 
 
 def _space_of(kernel: AnyKernel) -> Space:
