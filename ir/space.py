@@ -32,6 +32,7 @@ __all__ = ["Column", "Columns", "Constraint", "Decision", "Mask", "Matrix", "Spa
 
 Row = NDArray[np.int16]
 Features = tuple[tuple[str, ...], NDArray[np.float32]]
+Estimates = NDArray[np.float32]
 SPARED = 0.5  # share of rows left below which those that broke a rule are left out of others
 
 
@@ -65,6 +66,7 @@ class Space:
     meaning: Callable[[Columns], NDArray[np.int32]] | None = None  # see `meanings`
     alternatives: Alternatives | None = None  # the spaces that this one chooses among
     unpinned: Space | None = field(default=None, repr=False)  # from which this one was pinned
+    estimate: Callable[[Columns], Estimates] | None = None  # a feature that is sooner had alone
 
     def __post_init__(self) -> None:
         if len(self._tables) != len(self.decisions):

@@ -5,7 +5,7 @@ The two heaviest kernels of a program have a slot each; a slot has columns for e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from math import log2
 
@@ -146,6 +146,11 @@ class Features:
             matrix[:, number] = column
         return tuple(table), matrix
 
+    def estimate(self, columns: Columns) -> NDArray[np.float32]:
+        """The feature "total.estimate" alone."""
+        kernels = [costs.times(columns) for costs in self.costs]
+        return self._estimates(kernels, columns.rows)["total.estimate"].astype(np.float32)
+
     def _workload(self, rows: int) -> Table:
         """Facts of the program and the card: the same for every schedule."""
         program, hardware = self.program, self.hardware
@@ -205,17 +210,30 @@ class EngineFeatures:
     def __call__(self, columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
         names: tuple[str, ...] = ()
         found = []
-        for name, prefix, features in self.engines:
-            alone = len(self.engines) == 1
-            here = np.ones(columns.rows, bool) if alone else columns.is_(self.choice, name)
-            if here.any() or not names:
-                part = columns.where(here)
-                names, values = features(part.part(prefix) if prefix else part)
+        for here, features, own in self._parts(columns):
+            if own.rows or not names:
+                names, values = features(own)
                 found.append((here, values))
         matrix = np.empty((columns.rows, len(names)), dtype=np.float32)
         for here, values in found:
             matrix[here] = values
         return names, matrix
+
+    def estimate(self, columns: Columns) -> NDArray[np.float32]:
+        """The feature "total.estimate" alone."""
+        found = np.empty(columns.rows, dtype=np.float32)
+        for here, features, own in self._parts(columns):
+            if own.rows:
+                found[here] = features.estimate(own)
+        return found
+
+    def _parts(self, columns: Columns) -> Iterator[tuple[NDArray[np.bool_], Features, Columns]]:
+        """The rows of each engine, and its own decisions there."""
+        for name, prefix, features in self.engines:
+            alone = len(self.engines) == 1
+            here = np.ones(columns.rows, bool) if alone else columns.is_(self.choice, name)
+            part = columns.where(here)
+            yield here, features, part.part(prefix) if prefix else part
 
 
 def _early(columns: Columns) -> NDArray[np.float64]:
