@@ -38,7 +38,7 @@ from ir.targets.cuda.space.block import BlockKernel
 from ir.targets.cuda.space.cluster_rules import exchange_fits
 from ir.targets.cuda.space.mma import MmaKernel
 from ir.targets.cuda.space.plain import PlainCudaKernel
-from ir.targets.cuda.space.probing import once
+from ir.targets.cuda.space.probing import once, seeds_once
 from ir.targets.cuda.space.residences import BESIDE, HANDED, USUAL, pieces_of
 from ir.targets.cuda.space.split_rules import (
     merged_inside,
@@ -348,7 +348,7 @@ def _space_of(kernel: AnyKernel) -> Space:
 def _seeds(kernel: AnyKernel) -> tuple[dict[str, Value], ...]:
     if isinstance(kernel, TensorKernel):
         return kernel.alone.seeds
-    return tuple(kernel.seeds())
+    return seeds_once(kernel, kernel.decisions())
 
 
 def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, ...]:

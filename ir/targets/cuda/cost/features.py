@@ -5,7 +5,7 @@ The two heaviest kernels of a program have a slot each; a slot has columns for e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from math import log2
 
@@ -19,12 +19,13 @@ from ir.target import Hardware
 from ir.targets.cuda.build.kernels import AnyKernel
 from ir.targets.cuda.cost.block_costs import BlockCosts
 from ir.targets.cuda.cost.costs import Table, TensorCosts, least_clocks
-from ir.targets.cuda.cost.known import ByRow
+from ir.targets.cuda.cost.known import Answers, ByRow
 from ir.targets.cuda.cost.mma_costs import MmaCosts
 from ir.targets.cuda.cost.plain_costs import PlainCosts
 from ir.targets.cuda.grid.overlap import NAME
 from ir.targets.cuda.space.mma import MmaKernel
 from ir.targets.cuda.space.plain import PlainCudaKernel
+from ir.targets.cuda.space.probing import alike
 from ir.targets.cuda.space.tensor import TensorKernel
 
 SLOTS = 2
@@ -54,7 +55,9 @@ class KernelCosts:
     def __init__(self, kernel: AnyKernel) -> None:
         self._kernel = kernel
         names = [decision.name for decision in kernel.decisions()]
-        self._times, self._legal = ByRow(self._asked, names), ByRow(self._allowed, names)
+        times, legal = _answers(alike(kernel))
+        self._times = ByRow(self._asked, names, times)
+        self._legal = ByRow(self._allowed, names, legal)
 
     @cached_property
     def _costs(self) -> TensorCosts | MmaCosts | BlockCosts | PlainCosts:
@@ -92,6 +95,12 @@ class KernelCosts:
 
 
 @lru_cache(maxsize=256)
+def _answers(kernel: Hashable) -> tuple[Answers, Answers]:
+    """What is known of kernels that are alike: their times, and whether they are legal."""
+    return {}, {}
+
+
+@lru_cache(maxsize=512)
 def costs_of(kernel: AnyKernel) -> KernelCosts:
     """Those of a kernel that engines and residences have in common are the same."""
     return KernelCosts(kernel)

@@ -7,19 +7,22 @@ kernels in common, by other numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
 
+from ir.columns import Decision
 from ir.errors import Refusal
 from ir.identity import by_identity
 from ir.ops.base import Op
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
+from ir.schedule import Value
 
 MOST = 4096  # kernels that are remembered
+MOST_SEEDS = 512  # those whose seeds are
 
 K = TypeVar("K", bound=Any)  # a kernel: of a program, on a card
 
@@ -47,6 +50,24 @@ def once(probe: Callable[[K], None]) -> Callable[[K], None]:
             raise refusal
 
     return remembered
+
+
+_seeds: dict[Hashable, tuple[tuple[tuple[int, Value], ...], ...]] = {}
+
+
+def seeds_once(kernel: Any, decisions: Sequence[Decision]) -> tuple[dict[str, Value], ...]:
+    """The seeds of a kernel, by the names of its decisions: those of kernels that are alike are
+    made once."""
+    key, names = alike(kernel), [decision.name for decision in decisions]
+    known = _seeds.get(key)
+    if known is not None:
+        return tuple({names[place]: value for place, value in seed} for seed in known)
+    found = tuple(kernel.seeds())
+    places = {name: place for place, name in enumerate(names)}
+    if len(_seeds) >= MOST_SEEDS:
+        _seeds.clear()
+    _seeds[key] = tuple(tuple((places[n], value) for n, value in one.items()) for one in found)
+    return found
 
 
 def alike(kernel: Any) -> Hashable:
