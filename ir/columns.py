@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir.errors import UsageError
-from ir.gathered import Matrix, Rows
+from ir.gathered import Matrix as Matrix
+from ir.gathered import Rows
 from ir.schedule import Value
 
 Mask = NDArray[np.bool_]
@@ -166,7 +167,7 @@ class Columns(Mapping[str, Column]):
         """The decisions whose names begin with `prefix`, by what follows it."""
         if prefix not in self._parts:
             own = self._tables.part(prefix)
-            self._parts[prefix] = Columns(own, self._rows, self.asked)
+            self._parts[prefix] = type(self)(own, self._rows, self.asked)
         return self._parts[prefix]
 
     def _table(self, name: str) -> Table:
@@ -182,6 +183,33 @@ class Columns(Mapping[str, Column]):
 
     def __len__(self) -> int:
         return len(self._tables)
+
+
+class Watched(Columns):
+    """Columns of which several rules are asked, one after the other, each of which should tell all
+    that it depends on: what is known already is asked for again."""
+
+    __slots__ = ("_behind",)
+
+    def __init__(
+        self, tables: Tables, matrix: Matrix | Rows, asked: set[str] | None = None
+    ) -> None:
+        super().__init__(tables, matrix, asked)
+        self._behind: dict[Hashable, frozenset[str]] = {}
+
+    def __getitem__(self, name: str) -> Column:
+        self._table(name)
+        return super().__getitem__(name)
+
+    def derived(self, key: Hashable, compute: Callable[[Columns], Any]) -> Any:
+        if key not in self._derived:
+            before = frozenset(self.asked)
+            self.asked.clear()
+            self._derived[key] = compute(self)
+            self._behind[key] = frozenset(self.asked)
+            self.asked |= before
+        self.asked |= self._behind[key]
+        return self._derived[key]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,6 +236,22 @@ class Tables(dict[str, Table]):
             own = {n[len(prefix) :]: t for n, t in self.items() if n.startswith(prefix)}
             self._parts[prefix] = Tables(own)
         return self._parts[prefix]
+
+    def filled(
+        self, decisions: Sequence[Decision], initial: Matrix, rows: Sequence[Mapping[str, Value]]
+    ) -> Matrix:
+        """For each row of values by name the `initial` codes, and what it says of the decisions
+        that there are."""
+        matrix = np.repeat(initial[None, :], len(rows), axis=0)
+        for number, row in enumerate(rows):
+            places, codes = list[int](), list[int]()
+            for name, value in row.items():
+                table = self.get(name)
+                if table is not None:
+                    places.append(table.position)
+                    codes.append(decisions[table.position].index(value))
+            matrix[number, places] = codes
+        return matrix
 
 
 def columns_of(

@@ -50,7 +50,7 @@ class Rows:
         if self._numbers is None:
             return self._matrix[:, places]
         if self._own is None:
-            return self._matrix[np.ix_(self._numbers, places)]
+            return self._matrix[self._numbers[:, None], np.asarray(places, np.intp)]
         return np.stack([self.column(place) for place in places], axis=1)
 
     def whole(self) -> Matrix:
@@ -58,15 +58,14 @@ class Rows:
         if self._numbers is None:
             return self._matrix
         found: Matrix = self._matrix[self._numbers]
-        if self._own is not None:
+        if self._own is not None and self._values is not None:
             found[:, self._own] = self._values
         return found
 
     def picked(self, rows: NDArray[np.bool_] | Numbers) -> Rows:
         """Those rows that a mask picks, or with these numbers."""
-        if rows.dtype == np.bool_:
-            rows = np.flatnonzero(rows)
-        numbers = rows if self._numbers is None else self._numbers[rows]
+        places = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.intp)
+        numbers = places if self._numbers is None else self._numbers[places]
         if self._own is None or self._values is None:
             return Rows(self._matrix, numbers)
-        return Rows(self._matrix, numbers, self._own, self._values[rows])
+        return Rows(self._matrix, numbers, self._own, self._values[places])

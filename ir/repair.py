@@ -74,4 +74,3 @@ def _touched(rng: np.random.Generator, broken: Mask, reads: Mask) -> Mask:
     touched: Mask = (broken.astype(np.float32) @ reads.astype(np.float32)) > 0
     kept = rng.uniform(*KEEP, size=(len(touched), 1)).astype(np.float32)
     return touched & (rng.random(touched.shape, dtype=np.float32) >= kept)
-

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir import drawing, summary, variation
-from ir.columns import Column, Columns, Decision, Mask, Matrix, Tables, tables_of
+from ir.columns import Column, Columns, Decision, Mask, Matrix, Tables, Watched, tables_of
 from ir.errors import Refusal, UsageError
 from ir.gathered import Rows
 from ir.parts import Numbers, Parts, parts_of
@@ -252,12 +252,12 @@ class Space:
     @cached_property
     def _watched(self) -> Mask:
         """For each constraint, the decisions that it depends on."""
-        probe = self.shape.draw(np.random.default_rng(0), 64)
+        columns = Watched(self._tables, self.shape.draw(np.random.default_rng(0), 64))
         mask = np.zeros((len(self.constraints), len(self.decisions)), dtype=np.bool_)
         for number, constraint in enumerate(self.constraints):
             names = set(constraint.reads)
             if not names:
-                columns = self.columns(probe)
+                columns.asked.clear()
                 constraint.check(columns)
                 names = columns.asked | ({constraint.when[0]} if constraint.when else set())
             mask[number, [self._tables[name].position for name in names]] = True
@@ -460,10 +460,7 @@ class Space:
     @cached_property
     def _seed_codes(self) -> Matrix:
         """The seeds as rows, pinned or not."""
-        matrix = np.repeat(self._initial[None, :], len(self.seeds), axis=0)
-        for row, seed in zip(matrix, self.seeds, strict=True):
-            self._fill(row, seed)
-        return matrix
+        return self._tables.filled(self.decisions, self._initial, self.seeds)
 
     def any_legal(self, rng: np.random.Generator, patient: bool = True) -> Row:
         """A legal row: a seed as it is, one that is repaired, or, which takes seconds where there
@@ -486,16 +483,6 @@ class Space:
             number for number, seed in enumerate(self.seeds)
             if all(seed.get(name, value) == value for name, value in pinned.items())
         ]  # fmt: skip
-
-    def _fill(self, row: Row, seed: Mapping[str, Value]) -> None:
-        """Write what a seed says."""
-        places, codes = list[int](), list[int]()
-        for name, value in seed.items():
-            table = self._tables.get(name)
-            if table is not None:
-                places.append(table.position)
-                codes.append(self.decisions[table.position].index(value))
-        row[places] = codes
 
     @cached_property
     def _initial(self) -> Row:

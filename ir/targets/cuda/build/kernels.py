@@ -17,7 +17,7 @@ from ir.program import Program
 from ir.rewrite.flattened import laid_flat, with_fewer_axes
 from ir.rewrite.grouped import grouped
 from ir.schedule import Value
-from ir.space import Constraint, Space
+from ir.space import Constraint
 from ir.target import Hardware
 from ir.targets.cuda.build.cut import (
     CHAINED,
@@ -31,6 +31,8 @@ from ir.targets.cuda.build.cut import (
 )
 from ir.targets.cuda.build.formed import Former, absorbed
 from ir.targets.cuda.build.partitions import EVERYWHERE, Way, partitions, ways_of
+from ir.targets.cuda.build.tried import AnyKernel as AnyKernel
+from ir.targets.cuda.build.tried import seeds_alone, space_alone, with_schedules
 from ir.targets.cuda.grid.overlap import NAME, PREFETCH, early_decision, starts_early
 from ir.targets.cuda.seeds.few_rows import few_rows_seeds
 from ir.targets.cuda.seeds.split_seeds import filling
@@ -38,7 +40,6 @@ from ir.targets.cuda.space.block import BlockKernel
 from ir.targets.cuda.space.cluster_rules import exchange_fits
 from ir.targets.cuda.space.mma import MmaKernel
 from ir.targets.cuda.space.plain import PlainCudaKernel
-from ir.targets.cuda.space.probing import once, seeds_once
 from ir.targets.cuda.space.residences import BESIDE, HANDED, USUAL, pieces_of
 from ir.targets.cuda.space.split_rules import (
     merged_inside,
@@ -62,7 +63,6 @@ from ir.targets.cuda.space.splits import (
 from ir.targets.cuda.space.tensor import FormedKernel, RegisterKernel, TensorKernel
 from ir.targets.cuda.space.warp import WarpKernel
 
-AnyKernel = BlockKernel | TensorKernel | MmaKernel | PlainCudaKernel
 KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {
     WGMMA: TensorKernel, RS: RegisterKernel, MMA: MmaKernel, CHAINED: WarpKernel,
     FORMED: FormedKernel,
@@ -276,7 +276,7 @@ def _tensor_kernel(part: Program, mark: str, hardware: Hardware, engine: str) ->
     own = grouped(part)
     for one in (own, *(with_fewer_axes(own) if has_products(own) else ())):
         with suppress(Refusal):
-            return _with_schedules(kind(one, mark, hardware))
+            return with_schedules(kind(one, mark, hardware))
     return None
 
 
@@ -285,7 +285,7 @@ def _formed_kernel(
     part: Program, mark: str, hardware: Hardware, formed: tuple[Former, ...]
 ) -> AnyKernel:
     """The kernel that forms its operands; Refusal if there is none."""
-    return _with_schedules(FormedKernel(part, mark, hardware, formed))
+    return with_schedules(FormedKernel(part, mark, hardware, formed))
 
 
 @lru_cache(maxsize=1024)
@@ -308,47 +308,9 @@ def _block_or_why(
 ) -> AnyKernel | Refusal:
     """The kernel, or why there is none: that takes a search, and ways to cut share their parts."""
     try:
-        return _with_schedules(BlockKernel(part, mark, hardware), patient)
+        return with_schedules(BlockKernel(part, mark, hardware), patient)
     except Refusal as refusal:
         return refusal.with_traceback(None)
-
-
-def _with_schedules(kernel: AnyKernel, patient: bool = True) -> AnyKernel:
-    """The kernel, if some schedule of it is legal; Refusal otherwise."""
-    (_has_schedules if patient else _has_near_schedules)(kernel)
-    return kernel
-
-
-@once
-def _has_schedules(kernel: AnyKernel) -> None:
-    _look_for_one(kernel, True)
-
-
-@once
-def _has_near_schedules(kernel: AnyKernel) -> None:
-    _look_for_one(kernel, False)
-
-
-def _look_for_one(kernel: AnyKernel, patient: bool) -> None:
-    try:
-        _space_of(kernel).any_legal(np.random.default_rng(0), patient)
-    except UsageError as error:
-        raise Refusal("schedule", str(error)) from None
-
-
-def _space_of(kernel: AnyKernel) -> Space:
-    """The space of one kernel alone."""
-    if isinstance(kernel, TensorKernel):
-        return kernel.alone
-    rules, seeds = tuple(kernel.constraints()), _seeds(kernel)
-    return Space("cuda", tuple(kernel.decisions()), rules, seeds)
-
-
-@lru_cache(maxsize=1024)
-def _seeds(kernel: AnyKernel) -> tuple[dict[str, Value], ...]:
-    if isinstance(kernel, TensorKernel):
-        return kernel.alone.seeds
-    return seeds_once(kernel, kernel.decisions())
 
 
 def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, ...]:
@@ -427,7 +389,7 @@ def constraints_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Co
 
 def _legal_seeds(kernel: AnyKernel) -> tuple[dict[str, Value], ...]:
     """The seeds of a kernel on tensor cores that are legal in it alone; all of others."""
-    seeds = _seeds(kernel)
+    seeds = seeds_alone(kernel)
     if not isinstance(kernel, TensorKernel):
         return seeds
     space = kernel.alone
@@ -439,7 +401,7 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
     """Seeds of all kernels joined, shorter lists repeated; small tiles with split sums too. Of
     several kernels those are joined that are legal: few are at the same places of all lists."""
     several = len(kernels) > 1
-    lists = [_legal_seeds(kernel) if several else _seeds(kernel) for kernel in kernels]
+    lists = [_legal_seeds(kernel) if several else seeds_alone(kernel) for kernel in kernels]
     longest = max(len(seeds) for seeds in lists)
     joined = []
     for number in range(longest):
@@ -506,7 +468,7 @@ def _split(
 
 @lru_cache(maxsize=1024)
 def _legal_seed(kernel: AnyKernel) -> tuple[tuple[str, Value], ...]:
-    space = _space_of(kernel)
+    space = space_alone(kernel)
     rows = space.seed_rows(np.random.default_rng(0))
     if not len(rows):
         rows = space.sample(np.random.default_rng(0), 1)

@@ -258,9 +258,7 @@ def residence_space(
     lists = [route.seeds(own) for route, own in zip(routes, features.of_routes, strict=True)]
     seeds = _alternating(lists) if is_light(program) else [seed for one in lists for seed in one]
     estimate = features.estimate
-    return Space(
-        "cuda", tuple(decisions), tuple(rules), tuple(seeds), features, estimate=estimate
-    )
+    return Space("cuda", tuple(decisions), tuple(rules), tuple(seeds), features, estimate=estimate)
 
 
 def _features(

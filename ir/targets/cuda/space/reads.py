@@ -116,9 +116,7 @@ class Reads:
             return alone
         together = np.ones(columns.rows)
         for steps in group.steps:
-            key = ("along", self.kernel.mark, steps)
-            found = columns.derived(key, lambda columns, steps=steps: self._along(columns, steps))
-            together = together * found
+            together = together * self._along(columns, steps)
         return np.where(self._ahead(columns), alone, np.minimum(alone, together))
 
     def _own(self, columns: Columns, axis: str) -> Array:
@@ -143,6 +141,10 @@ class Reads:
 
     def _along(self, columns: Columns, steps: Steps) -> Array:
         """Elements along one dimension that the points of all loads of a group come to."""
+        key = ("along", self.kernel.mark, steps)
+        return np.asarray(columns.derived(key, lambda columns: self._come_to(columns, steps)))
+
+    def _come_to(self, columns: Columns, steps: Steps) -> Array:
         terms, constants = steps
         unit = gcd(*(c for _, c in terms)) or 1
         count, kept = np.ones(columns.rows), np.ones(columns.rows)
