@@ -18,7 +18,7 @@ from ir.columns import Columns, Decision, Matrix
 from ir.errors import UsageError
 from ir.joined import own_values, within
 from ir.schedule import Schedule, Value
-from ir.space import Constraint, Features, Space
+from ir.space import Constraint, Estimates, Features, Space
 
 GROUP = "tensorize"  # it says what computes
 FORM = "form"
@@ -75,6 +75,7 @@ class Alternatives:
             self._features if all(s.features for s in self.spaces.values()) else None,
             meaning=self._meaning,
             alternatives=self,
+            estimate=self._estimate if all(s.estimate for s in self.spaces.values()) else None,
         )
 
     def _renamed(self, value: str, decision: Decision) -> Decision:
@@ -136,6 +137,13 @@ class Alternatives:
         for rows, here, values in tables:
             matrix[rows[:, None], np.array([names[name] for name in here])] = values
         return tuple(names), matrix
+
+    def _estimate(self, columns: Columns) -> Estimates:
+        found = np.zeros(columns.rows, dtype=np.float32)
+        for rows, space, own in self._parts(columns):
+            assert space.estimate is not None
+            found[rows] = space.estimate(own)
+        return found
 
     def _meaning(self, columns: Columns) -> NDArray[np.int32]:
         """What a row chooses, and behind that its numbers there; as many for every row."""

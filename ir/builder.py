@@ -270,7 +270,8 @@ class Graph:
             raise ProgramError(f"{self._name}: no output; end with g.output(...)")
         pins: tuple[Pin, ...] = tuple(self._pins.items())
         extents = tuple(self._axes.items())
-        made = Program(self._name, extents, tuple(self._tensors.values()), self._live(), pins)
+        tensors = tuple(self._tensors.values())
+        made = Program(self._name, extents, tensors, self._live(), pins, inferred=True)
         loops_of(made)  # which refuses states without a step
         return known(made)
 

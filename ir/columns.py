@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir.errors import UsageError
+from ir.gathered import Matrix as Matrix
+from ir.gathered import Rows
 from ir.schedule import Value
 
-Matrix = NDArray[np.int16]
 Mask = NDArray[np.bool_]
 Column = NDArray[np.int64]
 
@@ -93,11 +94,14 @@ class Columns(Mapping[str, Column]):
     false. `asked` collects the names of the decisions read so far.
     """
 
-    __slots__ = ("_cache", "_derived", "_matrix", "_parts", "_tables", "asked")
+    __slots__ = ("_cache", "_derived", "_parts", "_rows", "_tables", "asked", "rows")
 
-    def __init__(self, tables: Tables, matrix: Matrix, asked: set[str] | None = None) -> None:
+    def __init__(
+        self, tables: Tables, matrix: Matrix | Rows, asked: set[str] | None = None
+    ) -> None:
         self._tables = tables
-        self._matrix = matrix
+        self._rows = matrix if isinstance(matrix, Rows) else Rows(matrix)
+        self.rows = self._rows.count
         self._cache: dict[str, Column] = {}
         self._parts: dict[str, Columns] = {}
         self._derived: dict[Hashable, Any] = {}
@@ -106,11 +110,7 @@ class Columns(Mapping[str, Column]):
     @property
     def matrix(self) -> Matrix:
         """The rows themselves, as indices into the domains."""
-        return self._matrix
-
-    @property
-    def rows(self) -> int:
-        return int(self._matrix.shape[0])
+        return self._rows.whole()
 
     def __getitem__(self, name: str) -> Column:
         column = self._cache.get(name)
@@ -119,27 +119,31 @@ class Columns(Mapping[str, Column]):
         table = self._table(name)
         if table.values is None:
             raise TypeError(f"{name} is over strings: use codes({name!r}) or is_({name!r}, value)")
-        column = table.values[self._matrix[:, table.position]]
+        column = table.values[self._rows.column(table.position)]
         column.flags.writeable = False
         self._cache[name] = column
         return column
 
+    def matrix_of(self, names: Sequence[str]) -> Matrix:
+        """Indices into the domains of some decisions."""
+        return self._rows.columns([self._table(name).position for name in names])
+
     def codes(self, name: str) -> Matrix:
         """Indices into the decision's domain."""
-        return self._matrix[:, self._table(name).position]
+        return self._rows.column(self._table(name).position)
 
     def is_(self, name: str, value: Value) -> Mask:
         """Where the decision has this value; nowhere if its domain lacks it."""
         table = self._table(name)
         code = table.codes.get(value, -1)
-        return np.asarray(self._matrix[:, table.position] == code)
+        return np.asarray(self._rows.column(table.position) == code)
 
     def among(self, name: str, values: Sequence[Value]) -> Mask:
         """Where the decision has one of these values."""
         table = self._table(name)
         wanted = np.zeros(table.size, dtype=np.bool_)
         wanted[[table.codes[value] for value in values if value in table.codes]] = True
-        return wanted[self._matrix[:, table.position]]
+        return wanted[self._rows.column(table.position)]
 
     def lookup(self, name: str, by_value: Mapping[Any, float]) -> NDArray[np.float64]:
         """A number for each row by a table over the decision's values (0 where it has none)."""
@@ -147,7 +151,7 @@ class Columns(Mapping[str, Column]):
         numbers = np.zeros(table.size, dtype=np.float64)
         for value, code in table.codes.items():
             numbers[code] = by_value.get(value, 0.0)
-        return numbers[self._matrix[:, table.position]]
+        return numbers[self._rows.column(table.position)]
 
     def derived(self, key: Hashable, compute: Callable[[Columns], Any]) -> Any:
         """What `compute` makes of these columns, once for each key: rules share many sizes."""
@@ -155,15 +159,15 @@ class Columns(Mapping[str, Column]):
             self._derived[key] = compute(self)
         return self._derived[key]
 
-    def where(self, mask: Mask) -> Columns:
-        """The rows that `mask` picks."""
-        return Columns(self._tables, self._matrix[mask])
+    def where(self, rows: Mask | NDArray[np.intp]) -> Columns:
+        """The rows that a mask picks, or those with these numbers."""
+        return Columns(self._tables, self._rows.picked(rows))
 
     def part(self, prefix: str) -> Columns:
         """The decisions whose names begin with `prefix`, by what follows it."""
         if prefix not in self._parts:
             own = self._tables.part(prefix)
-            self._parts[prefix] = Columns(own, self._matrix, self.asked)
+            self._parts[prefix] = type(self)(own, self._rows, self.asked)
         return self._parts[prefix]
 
     def _table(self, name: str) -> Table:
@@ -179,6 +183,33 @@ class Columns(Mapping[str, Column]):
 
     def __len__(self) -> int:
         return len(self._tables)
+
+
+class Watched(Columns):
+    """Columns of which several rules are asked, one after the other, each of which should tell all
+    that it depends on: what is known already is asked for again."""
+
+    __slots__ = ("_behind",)
+
+    def __init__(
+        self, tables: Tables, matrix: Matrix | Rows, asked: set[str] | None = None
+    ) -> None:
+        super().__init__(tables, matrix, asked)
+        self._behind: dict[Hashable, frozenset[str]] = {}
+
+    def __getitem__(self, name: str) -> Column:
+        self._table(name)
+        return super().__getitem__(name)
+
+    def derived(self, key: Hashable, compute: Callable[[Columns], Any]) -> Any:
+        if key not in self._derived:
+            before = frozenset(self.asked)
+            self.asked.clear()
+            self._derived[key] = compute(self)
+            self._behind[key] = frozenset(self.asked)
+            self.asked |= before
+        self.asked |= self._behind[key]
+        return self._derived[key]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,6 +236,22 @@ class Tables(dict[str, Table]):
             own = {n[len(prefix) :]: t for n, t in self.items() if n.startswith(prefix)}
             self._parts[prefix] = Tables(own)
         return self._parts[prefix]
+
+    def filled(
+        self, decisions: Sequence[Decision], initial: Matrix, rows: Sequence[Mapping[str, Value]]
+    ) -> Matrix:
+        """For each row of values by name the `initial` codes, and what it says of the decisions
+        that there are."""
+        matrix = np.repeat(initial[None, :], len(rows), axis=0)
+        for number, row in enumerate(rows):
+            places, codes = list[int](), list[int]()
+            for name, value in row.items():
+                table = self.get(name)
+                if table is not None:
+                    places.append(table.position)
+                    codes.append(decisions[table.position].index(value))
+            matrix[number, places] = codes
+        return matrix
 
 
 def columns_of(

@@ -50,17 +50,21 @@ def parts_of(reads: Mask) -> Parts:
     """The parts under constraints (first index) that read decisions (second index).
 
     A decision that alone joins what would be parts is held: a choice of the whole program, say, of
-    which every kernel takes note.
+    which every kernel takes note. Most of what a branch of a large space could read is not free.
     """
-    reads = reads.copy()
-    held = _held(reads)
-    reads[:, held] = False
+    rules = np.flatnonzero(reads.any(axis=1))
+    own = reads[rules]
+    columns = np.flatnonzero(own.any(axis=0))
+    own = own[:, columns]
+    held = _held(own)
+    own[:, held] = False
     found = [
-        Part(np.array(rules, np.intp), np.flatnonzero(reads[rules].any(axis=0)))
-        for rules in _tied(reads)
+        Part(rules[tied], columns[own[tied].any(axis=0)])
+        for tied in (np.array(numbers, np.intp) for numbers in _tied(own))
     ]
-    loose = np.flatnonzero(~reads.any(axis=1))
-    return Parts(tuple(found), np.array(held, np.intp), loose)
+    loose = np.ones(len(reads), np.bool_)
+    loose[rules[own.any(axis=1)]] = False
+    return Parts(tuple(found), columns[held], np.flatnonzero(loose))
 
 
 def groups_of(reads: Mask) -> list[list[int]]:

@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import InitVar, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
@@ -55,22 +55,20 @@ class Node:
 
 @dataclass(frozen=True)
 class Program:
-    """Tile dataflow. `extents` are (axis, extent) pairs; nodes are in topological order."""
+    """Tile dataflow. `extents` are (axis, extent) pairs; nodes are in topological order. Where
+    their types are `inferred`, they are not looked at again."""
 
     name: str
     extents: tuple[tuple[str, int], ...]
     tensors: tuple[TensorSpec, ...]
     nodes: tuple[Node, ...]
     pins: tuple[Pin, ...] = ()
+    inferred: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, inferred: bool) -> None:
         names = [self.name, *(axis for axis, _ in self.extents), *(t.name for t in self.tensors)]
         for name in names:
-            if not _WORD.fullmatch(name) or len(name) > LONGEST_NAME:
-                raise ProgramError(
-                    f"{shortened(self.name)}: {shortened(repr(name))} is not a name (letters, "
-                    f"digits, _ and ., {LONGEST_NAME} at most)"
-                )
+            _check_name(self.name, name)
         for axis, extent in self.extents:
             if not 0 <= extent <= LARGEST_EXTENT:
                 raise ProgramError(
@@ -78,7 +76,7 @@ class Program:
                     f"are i32: <= {LARGEST_EXTENT}"
                 )
         self._check_tensors()
-        for position, node in enumerate(self.nodes):
+        for position, node in enumerate(() if inferred else self.nodes):
             if any(not 0 <= arg < position for arg in node.args):
                 raise ProgramError(f"{self.name}: node {position} ({node.op.name}) reads ahead")
             args = [self.nodes[arg].type for arg in node.args]
@@ -113,6 +111,13 @@ class Program:
         needed = [name for name, shape in shapes.items() if name in names or 0 not in shape]
         if sorted(names) != sorted(needed):
             raise ProgramError(f"{self.name}: every output is stored once, here {names} are")
+
+    def named(self, name: str) -> Program:
+        """The program by another name, which is all that there is to check."""
+        _check_name(name, name)
+        found = object.__new__(Program)
+        found.__dict__.update(self.__getstate__(), name=name)
+        return found
 
     def __hash__(self) -> int:
         """Of all of it, once: caches ask often, and forms of a program differ late in it."""
@@ -170,7 +175,15 @@ class Program:
 
     def users(self, position: int) -> tuple[int, ...]:
         """Positions of the nodes that read node `position`."""
-        return tuple(self.graph.successors(position))
+        return self._users[position]
+
+    @cached_property
+    def _users(self) -> tuple[tuple[int, ...], ...]:
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for position, node in enumerate(self.nodes):
+            for arg in dict.fromkeys(node.args):
+                found[arg].append(position)
+        return tuple(map(tuple, found))
 
     def behind(self, starts: Iterable[int], ends: Callable[[int], bool]) -> list[int]:
         """Some nodes and what they are made of, arguments first, each once however often it is
@@ -217,6 +230,14 @@ class Program:
         from ir.text import to_text
 
         return to_text(self)
+
+
+def _check_name(program: str, name: str) -> None:
+    if not _WORD.fullmatch(name) or len(name) > LONGEST_NAME:
+        raise ProgramError(
+            f"{shortened(program)}: {shortened(repr(name))} is not a name (letters, "
+            f"digits, _ and ., {LONGEST_NAME} at most)"
+        )
 
 
 def _lies_within(stored: tuple[int, ...], whole: tuple[int, ...]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ir.columns import Mask, Matrix
+from ir.gathered import Rows
 from ir.parts import Numbers, Part
 from ir.variation import Shape
 
@@ -17,7 +18,7 @@ KEEP = (0.3, 0.95)  # shares of the read decisions that a redraw leaves alone: s
 NOISE = 0.2  # chance to accept a redraw that breaks more than before
 FEW = 64  # rows that are worth many rounds, if any of them can be made legal
 
-Violations = Callable[[Matrix, Numbers], Mask]
+Violations = Callable[[Rows, Numbers], Mask]
 
 
 def repair(
@@ -42,7 +43,7 @@ def repair(
     result = matrix.copy()
     own = reads[np.ix_(part.rules, part.columns)]
     ruled = shape.in_force(result)[:, part.columns]  # for good: no part redraws what governs
-    broken = violations(result, part.rules)
+    broken = violations(Rows(result), part.rules)
     active = np.flatnonzero(broken.any(axis=1))
     for count in range(1, rounds + 1):
         if active.size <= left:
@@ -52,13 +53,14 @@ def repair(
         touched = np.ones((rows.size, part.columns.size), np.bool_)
         if count % RESTART:
             touched = _touched(rng, broken[rows], own)
-        trial = _redrawn(rng, result[rows], touched & ruled[rows], part, shape)
-        faults = violations(trial, part.rules)
+        fresh = shape.uniform(rng, len(rows), part.columns)
+        trial = np.where(touched & ruled[rows], fresh, result[np.ix_(rows, part.columns)])
+        faults = violations(Rows(result, rows, part.columns, trial), part.rules)
         totals = faults.sum(axis=1).reshape(-1, fan)
         best = totals.argmin(axis=1) + np.arange(active.size) * fan
         better = totals.min(axis=1) <= broken[active].sum(axis=1)
         taken = better | (rng.random(active.size) < NOISE) | (count % RESTART == 0)
-        result[active[taken]] = trial[best[taken]]
+        result[np.ix_(active[taken], part.columns)] = trial[best[taken]]
         broken[active[taken]] = faults[best[taken]]
         before = active.size
         active = active[broken[active].any(axis=1)]
@@ -72,12 +74,3 @@ def _touched(rng: np.random.Generator, broken: Mask, reads: Mask) -> Mask:
     touched: Mask = (broken.astype(np.float32) @ reads.astype(np.float32)) > 0
     kept = rng.uniform(*KEEP, size=(len(touched), 1)).astype(np.float32)
     return touched & (rng.random(touched.shape, dtype=np.float32) >= kept)
-
-
-def _redrawn(
-    rng: np.random.Generator, rows: Matrix, touched: Mask, part: Part, shape: Shape
-) -> Matrix:
-    """The rows with other values of what is touched of a part's decisions, all of it in force."""
-    fresh = shape.uniform(rng, len(rows), part.columns)
-    rows[:, part.columns] = np.where(touched, fresh, rows[:, part.columns])
-    return rows

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir import drawing, summary, variation
-from ir.columns import Column, Columns, Decision, Mask, Matrix, Tables, tables_of
+from ir.columns import Column, Columns, Decision, Mask, Matrix, Tables, Watched, tables_of
 from ir.errors import Refusal, UsageError
+from ir.gathered import Rows
 from ir.parts import Numbers, Parts, parts_of
 from ir.refutation import refuted
 from ir.schedule import Schedule, Value
@@ -31,6 +32,7 @@ __all__ = ["Column", "Columns", "Constraint", "Decision", "Mask", "Matrix", "Spa
 
 Row = NDArray[np.int16]
 Features = tuple[tuple[str, ...], NDArray[np.float32]]
+Estimates = NDArray[np.float32]
 SPARED = 0.5  # share of rows left below which those that broke a rule are left out of others
 
 
@@ -64,6 +66,7 @@ class Space:
     meaning: Callable[[Columns], NDArray[np.int32]] | None = None  # see `meanings`
     alternatives: Alternatives | None = None  # the spaces that this one chooses among
     unpinned: Space | None = field(default=None, repr=False)  # from which this one was pinned
+    estimate: Callable[[Columns], Estimates] | None = None  # a feature that is sooner had alone
 
     def __post_init__(self) -> None:
         if len(self._tables) != len(self.decisions):
@@ -147,7 +150,7 @@ class Space:
             )
         self._pin_condition(known, fixed)
 
-    def columns(self, matrix: Matrix) -> Columns:
+    def columns(self, matrix: Matrix | Rows) -> Columns:
         return Columns(self._tables, matrix)
 
     def meanings(self, matrix: Matrix) -> NDArray[np.integer[Any]]:
@@ -240,19 +243,21 @@ class Space:
         """For each constraint, the free decisions it depends on, but for those that govern others:
         a broken row is mended where it stands, not by leaving it for an easier part of the space.
         """
-        mask = self._free._watched & (self.shape.sizes > 1)
-        mask[:, list(self.shape.governing)] = False
+        watched = self._free._watched
+        mask = np.zeros(watched.shape, np.bool_)
+        free = np.setdiff1d(self.shape.free, self.shape.governing)
+        mask[:, free] = watched[:, free]
         return mask
 
     @cached_property
     def _watched(self) -> Mask:
         """For each constraint, the decisions that it depends on."""
-        probe = self.shape.draw(np.random.default_rng(0), 64)
+        columns = Watched(self._tables, self.shape.draw(np.random.default_rng(0), 64))
         mask = np.zeros((len(self.constraints), len(self.decisions)), dtype=np.bool_)
         for number, constraint in enumerate(self.constraints):
             names = set(constraint.reads)
             if not names:
-                columns = self.columns(probe)
+                columns.asked.clear()
                 constraint.check(columns)
                 names = columns.asked | ({constraint.when[0]} if constraint.when else set())
             mask[number, [self._tables[name].position for name in names]] = True
@@ -263,7 +268,7 @@ class Space:
         """What can be drawn, repaired and varied by itself."""
         return parts_of(self.reads)
 
-    def violations(self, matrix: Matrix, rules: Numbers | None = None) -> Mask:
+    def violations(self, matrix: Matrix | Rows, rules: Numbers | None = None) -> Mask:
         """True where a row (first index) breaks a constraint (second index), of all or of some."""
         chosen = self._all_rules if rules is None else rules
         broken = np.zeros((len(matrix), len(chosen)), dtype=np.bool_)
@@ -272,7 +277,7 @@ class Space:
             rows = self._bound(when, columns)
             if not len(rows):
                 continue
-            seen = columns if len(rows) == len(matrix) else self.columns(matrix[rows])
+            seen = columns if len(rows) == len(matrix) else columns.where(rows)
             for place in places:
                 check = self.constraints[chosen[place]].check
                 broken[rows, place] = np.logical_not(check(seen))
@@ -305,7 +310,7 @@ class Space:
         for when, places in self._together(chosen).items():
             alive = self._bound(when, columns)
             alive = alive[legal[alive]]
-            seen = columns if len(alive) == len(matrix) else self.columns(matrix[alive])
+            seen = columns if len(alive) == len(matrix) else columns.where(alive)
             passed = np.ones(len(alive), dtype=np.bool_)
             for place in places:
                 if not len(alive):
@@ -317,7 +322,7 @@ class Space:
                     legal[alive] = passed
                     alive = alive[passed]
                     passed = passed[passed]
-                    seen = self.columns(matrix[alive])
+                    seen = columns.where(alive)
             legal[alive] = passed
         return legal
 
@@ -449,14 +454,13 @@ class Space:
         """The seeds as rows, legal or not."""
         matrix = self._free._seed_codes[self._seeds_within_pins()]
         if not len(matrix) and any(decision.initial is not None for decision in self.decisions):
-            matrix = np.array([self._seed_row({})], dtype=np.int16)
+            matrix = self._initial[None, :].copy()
         return self.shape.fix(matrix)
 
     @cached_property
     def _seed_codes(self) -> Matrix:
         """The seeds as rows, pinned or not."""
-        rows = [self._seed_row(seed) for seed in self.seeds]
-        return np.array(rows, dtype=np.int16).reshape(len(rows), len(self.decisions))
+        return self._tables.filled(self.decisions, self._initial, self.seeds)
 
     def any_legal(self, rng: np.random.Generator, patient: bool = True) -> Row:
         """A legal row: a seed as it is, one that is repaired, or, which takes seconds where there
@@ -480,18 +484,11 @@ class Space:
             if all(seed.get(name, value) == value for name, value in pinned.items())
         ]  # fmt: skip
 
-    def _seed_row(self, seed: Mapping[str, Value]) -> list[int]:
-        row = list(self._initial)
-        for name, value in seed.items():
-            table = self._tables.get(name)
-            if table is not None:
-                row[table.position] = self.decisions[table.position].index(value)
-        return row
-
     @cached_property
-    def _initial(self) -> tuple[int, ...]:
+    def _initial(self) -> Row:
         """The code of each decision's initial value, of its first one where it has none."""
-        return tuple(0 if d.initial is None else d.index(d.initial) for d in self.decisions)
+        codes = [0 if d.initial is None else d.index(d.initial) for d in self.decisions]
+        return np.array(codes, dtype=np.int16)
 
     def describe(self, rng: np.random.Generator) -> Summary:
         """How large the space is, and what its constraints take away."""

@@ -27,9 +27,10 @@ from ir.rewrite.inhabited import inhabited
 from ir.schedule import Schedule
 from ir.target import Hardware
 from ir.targets.cuda.bodies.apart import apart_problem, factors_of, states_read
-from ir.targets.cuda.build.kernels import _space_of, kernels_of
+from ir.targets.cuda.build.kernels import kernels_of
 from ir.targets.cuda.build.program_text import lower_all
 from ir.targets.cuda.build.tensor_kernel import build, passes_of
+from ir.targets.cuda.build.tried import space_alone
 from ir.targets.cuda.space.residences import WIDE, residences
 from ir.targets.cuda.space.tensor import TensorKernel
 from tests.emulator.emulate import compiler
@@ -73,7 +74,7 @@ def chains(program: Program, hardware: Hardware = HARDWARE) -> tuple[TensorKerne
 
 
 def rows_of(kernel: TensorKernel, count: int, **pins: object) -> list[dict[str, Any]]:
-    space = _space_of(kernel)
+    space = space_alone(kernel)
     rng, pinned = np.random.default_rng(0), space.pin(pins)
     rows = [*pinned.seed_rows(rng)[: count // 2], *pinned.sample(rng, count - count // 2)]
     return [space.schedule(row).as_dict() for row in rows]
@@ -164,7 +165,7 @@ def test_it_is_offered_where_columns_are_shared() -> None:
     assert isinstance(narrow, TensorKernel)
     assert not apart_problem(narrow.walked_roles)
     kernel, _ = chains(latent())
-    space = _space_of(kernel)
+    space = space_alone(kernel)
     assert space.decision("weights").domain == (0, 1, 2)
     (values,) = rows_of(kernel, 1, weights=1)
     refused = space.refusal(Schedule.of("cuda", {**values, "order": "outer:1"}))

@@ -19,10 +19,10 @@ from ir.registry import load_operator
 from ir.rewrite.digits import digits
 from ir.rewrite.indexing import indexed
 from ir.rewrite.inhabited import inhabited
-from ir.targets.cuda.build.kernels import _space_of as space_of_kernel
 from ir.targets.cuda.build.kernels import kernels_of
 from ir.targets.cuda.build.program_text import lower_all
 from ir.targets.cuda.build.tensor_kernel import build, passes_of
+from ir.targets.cuda.build.tried import space_alone
 from ir.targets.cuda.space.engines import residence_space, routes_of
 from ir.targets.cuda.space.residences import USUAL, residences
 from ir.targets.cuda.space.tensor import RegisterKernel, TensorKernel
@@ -231,7 +231,7 @@ def test_kernels_mean_their_program_behind_every_pass(
     assert isinstance(kernel, TensorKernel)
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted = evaluate(program, inputs)
-    space, rng = space_of_kernel(kernel), np.random.default_rng(0)
+    space, rng = space_alone(kernel), np.random.default_rng(0)
     for number, row in enumerate([*space.seed_rows(rng)[:1], *space.sample(rng, count)]):
         plan = kernel.plan(space.schedule(row).as_dict())
         for step, made in after_each(build(plan, "k"), passes_of(plan)):

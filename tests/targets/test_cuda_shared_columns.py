@@ -24,9 +24,10 @@ from ir.registry import load_operator
 from ir.rewrite.inhabited import inhabited
 from ir.schedule import Schedule, Value
 from ir.space import Space
-from ir.targets.cuda.build.kernels import _space_of, kernels_of
+from ir.targets.cuda.build.kernels import kernels_of
 from ir.targets.cuda.build.program_text import lower_all
 from ir.targets.cuda.build.tensor_kernel import build, passes_of
+from ir.targets.cuda.build.tried import space_alone
 from ir.targets.cuda.plans.tensor_rings import found_twice
 from ir.targets.cuda.space.residences import JOINED, WIDE, residences
 from ir.targets.cuda.space.tensor import TensorKernel
@@ -75,7 +76,7 @@ def chain(program: Program, residence: str) -> tuple[TensorKernel, Space]:
     """The only kernel of a residence, and its space."""
     (kernel,) = kernels_of(program, HARDWARE, "wgmma", residence)
     assert isinstance(kernel, TensorKernel)
-    return kernel, _space_of(kernel)
+    return kernel, space_alone(kernel)
 
 
 def rows_of(space: Space, count: int, **pins: object) -> list[dict[str, Value]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -18,7 +17,7 @@ from ir.program import Program
 from ir.rewrite.flattened import laid_flat, with_fewer_axes
 from ir.rewrite.grouped import grouped
 from ir.schedule import Value
-from ir.space import Constraint, Space
+from ir.space import Constraint
 from ir.target import Hardware
 from ir.targets.cuda.build.cut import (
     CHAINED,
@@ -32,6 +31,8 @@ from ir.targets.cuda.build.cut import (
 )
 from ir.targets.cuda.build.formed import Former, absorbed
 from ir.targets.cuda.build.partitions import EVERYWHERE, Way, partitions, ways_of
+from ir.targets.cuda.build.tried import AnyKernel as AnyKernel
+from ir.targets.cuda.build.tried import seeds_alone, space_alone, with_schedules
 from ir.targets.cuda.grid.overlap import NAME, PREFETCH, early_decision, starts_early
 from ir.targets.cuda.seeds.few_rows import few_rows_seeds
 from ir.targets.cuda.seeds.split_seeds import filling
@@ -62,7 +63,6 @@ from ir.targets.cuda.space.splits import (
 from ir.targets.cuda.space.tensor import FormedKernel, RegisterKernel, TensorKernel
 from ir.targets.cuda.space.warp import WarpKernel
 
-AnyKernel = BlockKernel | TensorKernel | MmaKernel | PlainCudaKernel
 KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {
     WGMMA: TensorKernel, RS: RegisterKernel, MMA: MmaKernel, CHAINED: WarpKernel,
     FORMED: FormedKernel,
@@ -116,7 +116,7 @@ def _phase_kernels(
     """
     if phase.plain:
         part = phase.program if first is None else _named(program, phase.program, first)
-        return (PlainCudaKernel(part, _mark(first, 0), hardware),)
+        return (_plain_kernel(part, _mark(first, 0), hardware),)
     problems: list[str] = []
     fallen: list[tuple[AnyKernel, ...]] = []
     flat = laid_flat(phase.program) if engine in KINDS and has_products(phase.program) else ()
@@ -192,7 +192,7 @@ def _mark(first: int | None, number: int) -> str:
 
 def _named(program: Program, part: Program, number: int) -> Program:
     """Kernels of several phases are numbered as one list."""
-    return replace(part, name=part_name(program, number))
+    return part.named(part_name(program, number))
 
 
 @lru_cache(maxsize=256)
@@ -276,7 +276,7 @@ def _tensor_kernel(part: Program, mark: str, hardware: Hardware, engine: str) ->
     own = grouped(part)
     for one in (own, *(with_fewer_axes(own) if has_products(own) else ())):
         with suppress(Refusal):
-            return _with_schedules(kind(one, mark, hardware))
+            return with_schedules(kind(one, mark, hardware))
     return None
 
 
@@ -285,7 +285,13 @@ def _formed_kernel(
     part: Program, mark: str, hardware: Hardware, formed: tuple[Former, ...]
 ) -> AnyKernel:
     """The kernel that forms its operands; Refusal if there is none."""
-    return _with_schedules(FormedKernel(part, mark, hardware, formed))
+    return with_schedules(FormedKernel(part, mark, hardware, formed))
+
+
+@lru_cache(maxsize=1024)
+def _plain_kernel(part: Program, mark: str, hardware: Hardware) -> AnyKernel:
+    """The kernel of a plain phase, which engines and residences have in common."""
+    return PlainCudaKernel(part, mark, hardware)
 
 
 def _block_kernel(part: Program, mark: str, hardware: Hardware, patient: bool) -> AnyKernel:
@@ -302,33 +308,9 @@ def _block_or_why(
 ) -> AnyKernel | Refusal:
     """The kernel, or why there is none: that takes a search, and ways to cut share their parts."""
     try:
-        return _with_schedules(BlockKernel(part, mark, hardware), patient)
+        return with_schedules(BlockKernel(part, mark, hardware), patient)
     except Refusal as refusal:
         return refusal.with_traceback(None)
-
-
-def _with_schedules(kernel: AnyKernel, patient: bool = True) -> AnyKernel:
-    """The kernel, if some schedule of it is legal; Refusal otherwise."""
-    try:
-        _space_of(kernel).any_legal(np.random.default_rng(0), patient)
-    except UsageError as error:
-        raise Refusal("schedule", str(error)) from None
-    return kernel
-
-
-def _space_of(kernel: AnyKernel) -> Space:
-    """The space of one kernel alone."""
-    if isinstance(kernel, TensorKernel):
-        return kernel.alone
-    rules, seeds = tuple(kernel.constraints()), _seeds(kernel)
-    return Space("cuda", tuple(kernel.decisions()), rules, seeds)
-
-
-@lru_cache(maxsize=1024)
-def _seeds(kernel: AnyKernel) -> tuple[dict[str, Value], ...]:
-    if isinstance(kernel, TensorKernel):
-        return kernel.alone.seeds
-    return tuple(kernel.seeds())
 
 
 def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, ...]:
@@ -407,7 +389,7 @@ def constraints_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Co
 
 def _legal_seeds(kernel: AnyKernel) -> tuple[dict[str, Value], ...]:
     """The seeds of a kernel on tensor cores that are legal in it alone; all of others."""
-    seeds = _seeds(kernel)
+    seeds = seeds_alone(kernel)
     if not isinstance(kernel, TensorKernel):
         return seeds
     space = kernel.alone
@@ -419,7 +401,7 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
     """Seeds of all kernels joined, shorter lists repeated; small tiles with split sums too. Of
     several kernels those are joined that are legal: few are at the same places of all lists."""
     several = len(kernels) > 1
-    lists = [_legal_seeds(kernel) if several else _seeds(kernel) for kernel in kernels]
+    lists = [_legal_seeds(kernel) if several else seeds_alone(kernel) for kernel in kernels]
     longest = max(len(seeds) for seeds in lists)
     joined = []
     for number in range(longest):
@@ -486,7 +468,7 @@ def _split(
 
 @lru_cache(maxsize=1024)
 def _legal_seed(kernel: AnyKernel) -> tuple[tuple[str, Value], ...]:
-    space = _space_of(kernel)
+    space = space_alone(kernel)
     rows = space.seed_rows(np.random.default_rng(0))
     if not len(rows):
         rows = space.sample(np.random.default_rng(0), 1)

@@ -24,8 +24,13 @@ _TILE = 64  # rows or columns of the smallest tile
 
 def is_for_tensor_cores(program: Program, position: int) -> bool:
     """Whether a node is a product that tensor cores can compute."""
-    product = product_of(program, position)
-    return product is not None and for_tensor_cores(program, product)
+    return position in _for_tensor_cores(program)
+
+
+@lru_cache(maxsize=512)
+def _for_tensor_cores(program: Program) -> frozenset[int]:
+    products = (product_of(program, position) for position in range(len(program.nodes)))
+    return frozenset(p.position for p in products if p and for_tensor_cores(program, p))
 
 
 @lru_cache(maxsize=4096)

@@ -47,6 +47,15 @@ class Product:
 
 def product_of(program: Program, position: int) -> Product | None:
     """A contract, or a sum over products, as a Product; None for anything else."""
+    return _products(program)[position]
+
+
+@lru_cache(maxsize=512)
+def _products(program: Program) -> tuple[Product | None, ...]:
+    return tuple(_product_at(program, position) for position in range(len(program.nodes)))
+
+
+def _product_at(program: Program, position: int) -> Product | None:
     node = program.nodes[position]
     operands: tuple[int, ...] = ()
     if isinstance(node.op, Contract):

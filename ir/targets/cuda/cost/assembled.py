@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ir.columns import Columns, Decision, columns_of
+from ir.columns import Decision, columns_of
 from ir.schedule import Value
-from ir.targets.cuda.build.kernels import AnyKernel
 from ir.targets.cuda.cost.features import Features
 
 MOST = 4  # seeds that are put together: of the best of each kernel, of the next, and so on
@@ -28,20 +27,12 @@ def assembled(
     columns = columns_of(decisions, seeds)
     found = [dict(seeds[0]) for _ in range(MOST)]
     for kernel, costs in zip(features.kernels, features.costs, strict=True):
-        clocks = np.asarray(costs.table(columns)["clocks"], dtype=np.float64)
+        clocks, legal = costs.times(columns)["clocks"], costs.legal(columns)
         names = [decision.name for decision in kernel.decisions()]
-        best = _distinct(np.where(_legal(kernel, columns), clocks, np.inf), seeds, names)
+        best = _distinct(np.where(legal, clocks, np.inf), seeds, names)
         for seed, place in zip(found, best, strict=False):
             seed.update({name: seeds[place][name] for name in names if name in seeds[place]})
     return [seed for n, seed in enumerate(found) if seed not in found[:n]]
-
-
-def _legal(kernel: AnyKernel, columns: Columns) -> NDArray[np.bool_]:
-    """Which rows the kernel by itself allows."""
-    passed = np.ones(columns.rows, dtype=bool)
-    for rule in kernel.constraints():
-        passed &= np.asarray(rule.check(columns), dtype=bool)
-    return passed
 
 
 def _distinct(

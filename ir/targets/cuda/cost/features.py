@@ -5,8 +5,8 @@ The two heaviest kernels of a program have a slot each; a slot has columns for e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property, lru_cache
 from math import log2
 
 import numpy as np
@@ -14,19 +14,22 @@ from numpy.typing import NDArray
 
 from ir.dtypes import dtype_of
 from ir.program import Program
-from ir.space import Columns
+from ir.space import Columns, Constraint
 from ir.target import Hardware
 from ir.targets.cuda.build.kernels import AnyKernel
 from ir.targets.cuda.cost.block_costs import BlockCosts
 from ir.targets.cuda.cost.costs import Table, TensorCosts, least_clocks
+from ir.targets.cuda.cost.known import Answers, ByRow
 from ir.targets.cuda.cost.mma_costs import MmaCosts
 from ir.targets.cuda.cost.plain_costs import PlainCosts
 from ir.targets.cuda.grid.overlap import NAME
 from ir.targets.cuda.space.mma import MmaKernel
 from ir.targets.cuda.space.plain import PlainCudaKernel
+from ir.targets.cuda.space.probing import alike
 from ir.targets.cuda.space.tensor import TensorKernel
 
 SLOTS = 2
+TIMES = ("clocks", "traffic")
 TENSOR_NAMES = (
     "rows", "columns", "walk", "tiles", "steps", "own", "swap", "consumers", "stages", "wait",
     "epilogue_slots", "partition.rows", "partition.columns", "partition.whole", "epilogue.tma",
@@ -43,6 +46,64 @@ BLOCK_NAMES = (
     "parts", "prefetch", "keep", "loads.first", "stores.stream", "waits.registers",
     "spread", "beside", "share", "multiplies",
 )  # fmt: skip
+
+
+class KernelCosts:
+    """Costs of one kernel. `times` are those estimates of its table that all kernels count with,
+    "clocks" and "traffic"; `legal` says which rows the kernel by itself allows."""
+
+    def __init__(self, kernel: AnyKernel) -> None:
+        self._kernel = kernel
+        names = [decision.name for decision in kernel.decisions()]
+        times, legal = _answers(alike(kernel))
+        self._times = ByRow(self._asked, names, times)
+        self._legal = ByRow(self._allowed, names, legal)
+
+    @cached_property
+    def _costs(self) -> TensorCosts | MmaCosts | BlockCosts | PlainCosts:
+        kernel = self._kernel
+        if isinstance(kernel, TensorKernel):
+            return TensorCosts(kernel)
+        if isinstance(kernel, MmaKernel):
+            return MmaCosts(kernel)
+        if isinstance(kernel, PlainCudaKernel):
+            return PlainCosts(kernel)
+        return BlockCosts(kernel, kernel.hardware)
+
+    def table(self, columns: Columns) -> Table:
+        return self._costs.table(columns)
+
+    def times(self, columns: Columns) -> Table:
+        return dict(zip(TIMES, self._times(columns).T, strict=True))
+
+    def legal(self, columns: Columns) -> NDArray[np.bool_]:
+        return np.asarray(self._legal(columns)[:, 0], dtype=np.bool_)
+
+    def _asked(self, columns: Columns) -> NDArray[np.float64]:
+        table = self._costs.table(columns)
+        return np.stack([table[name] for name in TIMES], axis=1).astype(np.float64)
+
+    def _allowed(self, columns: Columns) -> NDArray[np.bool_]:
+        passed = np.ones(columns.rows, dtype=bool)
+        for rule in self._rules:
+            passed &= np.asarray(rule.check(columns), dtype=bool)
+        return passed[:, None]
+
+    @cached_property
+    def _rules(self) -> tuple[Constraint, ...]:
+        return tuple(self._kernel.constraints())
+
+
+@lru_cache(maxsize=256)
+def _answers(kernel: Hashable) -> tuple[Answers, Answers]:
+    """What is known of kernels that are alike: their times, and whether they are legal."""
+    return {}, {}
+
+
+@lru_cache(maxsize=512)
+def costs_of(kernel: AnyKernel) -> KernelCosts:
+    """Those of a kernel that engines and residences have in common are the same."""
+    return KernelCosts(kernel)
 
 
 class Features:
@@ -64,17 +125,8 @@ class Features:
         return (self,)
 
     @cached_property
-    def costs(self) -> tuple[TensorCosts | MmaCosts | BlockCosts | PlainCosts, ...]:
-        return tuple(self._costs(kernel) for kernel in self.kernels)
-
-    def _costs(self, kernel: AnyKernel) -> TensorCosts | MmaCosts | BlockCosts | PlainCosts:
-        if isinstance(kernel, TensorKernel):
-            return TensorCosts(kernel)
-        if isinstance(kernel, MmaKernel):
-            return MmaCosts(kernel)
-        if isinstance(kernel, PlainCudaKernel):
-            return PlainCosts(kernel)
-        return BlockCosts(kernel, self.hardware)
+    def costs(self) -> tuple[KernelCosts, ...]:
+        return tuple(map(costs_of, self.kernels))
 
     @cached_property
     def ideal(self) -> float:
@@ -84,7 +136,10 @@ class Features:
         return least_clocks(self.program, self.hardware)
 
     def __call__(self, columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
-        kernels = [costs.table(columns) for costs in self.costs]
+        kernels = [
+            costs.table(columns) if number < SLOTS else costs.times(columns)
+            for number, costs in enumerate(self.costs)
+        ]
         table = self._workload(columns.rows) | self._estimates(kernels, columns.rows)
         table["early"] = _early(columns)
         for number in range(SLOTS):
@@ -99,6 +154,11 @@ class Features:
         for number, column in enumerate(table.values()):
             matrix[:, number] = column
         return tuple(table), matrix
+
+    def estimate(self, columns: Columns) -> NDArray[np.float32]:
+        """The feature "total.estimate" alone."""
+        kernels = [costs.times(columns) for costs in self.costs]
+        return self._estimates(kernels, columns.rows)["total.estimate"].astype(np.float32)
 
     def _workload(self, rows: int) -> Table:
         """Facts of the program and the card: the same for every schedule."""
@@ -159,17 +219,30 @@ class EngineFeatures:
     def __call__(self, columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
         names: tuple[str, ...] = ()
         found = []
-        for name, prefix, features in self.engines:
-            alone = len(self.engines) == 1
-            here = np.ones(columns.rows, bool) if alone else columns.is_(self.choice, name)
-            if here.any() or not names:
-                part = columns.where(here)
-                names, values = features(part.part(prefix) if prefix else part)
+        for here, features, own in self._parts(columns):
+            if own.rows or not names:
+                names, values = features(own)
                 found.append((here, values))
         matrix = np.empty((columns.rows, len(names)), dtype=np.float32)
         for here, values in found:
             matrix[here] = values
         return names, matrix
+
+    def estimate(self, columns: Columns) -> NDArray[np.float32]:
+        """The feature "total.estimate" alone."""
+        found = np.empty(columns.rows, dtype=np.float32)
+        for here, features, own in self._parts(columns):
+            if own.rows:
+                found[here] = features.estimate(own)
+        return found
+
+    def _parts(self, columns: Columns) -> Iterator[tuple[NDArray[np.bool_], Features, Columns]]:
+        """The rows of each engine, and its own decisions there."""
+        for name, prefix, features in self.engines:
+            alone = len(self.engines) == 1
+            here = np.ones(columns.rows, bool) if alone else columns.is_(self.choice, name)
+            part = columns.where(here)
+            yield here, features, part.part(prefix) if prefix else part
 
 
 def _early(columns: Columns) -> NDArray[np.float64]:

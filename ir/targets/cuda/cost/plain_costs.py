@@ -159,7 +159,7 @@ class PlainCosts:
         ]  # fmt: skip
         longest = max(tables, key=lambda table: float(table["clocks"].sum()))
         sums = {
-            name: np.sum([table[name] for table in tables], axis=0)
+            name: sum((table[name] for table in tables[1:]), tables[0][name])
             for name in ("clocks", "traffic")
         }
         return longest | {"parts": np.full(len(how.run), np.log2(ways.pieces))} | sums
@@ -462,7 +462,7 @@ class _Serial:
                 often = s.often if s.other or s.often < 1.0 else self.rare
                 found = found + often * np.max([self.clocks(block) for block in nested(s)], axis=0)
             elif isinstance(s, Loop | Between | Accumulate | Spread):
-                each = np.sum([self.clocks(block) for block in nested(s)], axis=0)
+                each = sum(map(self.clocks, nested(s)), np.zeros(len(self.run)))
                 if isinstance(s, Spread) and shares(self.kernel, s):
                     each = each / self.share
                 each = each + (

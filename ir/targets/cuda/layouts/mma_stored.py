@@ -17,6 +17,7 @@ from ir.targets.cuda.plans.sides import side
 
 DIGIT = 10  # powers of two that a tile along one axis may be
 LARGEST = 1 << 17  # keys that a table is made for
+SORTED = 32  # keys for each row from which on rows are sorted instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,11 @@ class StoredTable:
 
 
 def _firsts(keys: Any, digits: int) -> tuple[Any, Any]:
-    """A row of each key that there is, and which of these every row has; without sorting."""
+    """A row of each key that there is, and which of these every row has; of many rows without
+    sorting."""
+    if SORTED * len(keys) < DIGIT**digits:
+        _, rows, number = np.unique(keys, return_index=True, return_inverse=True)
+        return rows, number.reshape(-1)
     first = np.full(DIGIT**digits, -1, dtype=np.int64)
     first[keys] = np.arange(len(keys))
     present = np.flatnonzero(first >= 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 from ir.program import Program
@@ -23,7 +22,7 @@ def fastest_cuts(
 
     Residences of a program have phases in common, which differ in how many kernels come before.
     """
-    found = _fastest(replace(program, name="phase"), hardware)
+    found = _fastest(program.named("phase"), hardware)
     return [{name(stem): value for stem, value in cut} for cut in found]
 
 

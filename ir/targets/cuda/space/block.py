@@ -203,7 +203,8 @@ class BlockKernel:
     def registers(self, columns: Columns, domain: frozenset[str]) -> Any:
         """Of the values over `domain` in one thread."""
         if domain in self.shape.loaded:
-            return self.reads.registers(columns, domain)
+            key = ("registers", self.mark, domain)
+            return columns.derived(key, lambda columns: self.reads.registers(columns, domain))
         return self.count(columns, domain)
 
     @cached_property

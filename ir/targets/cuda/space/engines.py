@@ -47,7 +47,6 @@ from ir.targets.cuda.rows.hardware import stated_peaks
 from ir.targets.cuda.space.residences import JOINED, PARTS, ROWS, USUAL, WIDE, pieces_of, residences
 
 ENGINE = "engine"
-ESTIMATE = "total.estimate"  # the feature that says how long a schedule takes, in powers of two
 NEAR = 0.5  # powers of two from the least time up to which nothing else can be much better
 FAR = 0.5  # powers of two behind the best estimate up to which a residence is offered
 LEAN, LEANER = 1.0, 4  # up to which one is that leaves a share of what the best leaves in memory
@@ -236,10 +235,9 @@ def _estimate(space: Space) -> float:
     rows = rows[space.legal(rows)] if len(rows) else rows
     if not len(rows):
         rows = space.seed_rows(np.random.default_rng(0))
-    if space.features is None or not len(rows):
+    if space.estimate is None or not len(rows):
         return 0.0
-    names, table = space.features(space.columns(rows))
-    return float(table[:, names.index(ESTIMATE)].min()) if ESTIMATE in names else 0.0
+    return float(space.estimate(space.columns(rows)).min())
 
 
 def residence_space(
@@ -259,7 +257,8 @@ def residence_space(
     features = _features(program, hardware, routes, least)
     lists = [route.seeds(own) for route, own in zip(routes, features.of_routes, strict=True)]
     seeds = _alternating(lists) if is_light(program) else [seed for one in lists for seed in one]
-    return Space("cuda", tuple(decisions), tuple(rules), tuple(seeds), features)
+    estimate = features.estimate
+    return Space("cuda", tuple(decisions), tuple(rules), tuple(seeds), features, estimate=estimate)
 
 
 def _features(

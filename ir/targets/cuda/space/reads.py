@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ir.targets.cuda.space.block import BlockKernel
 
 Array = NDArray[np.float64]
+Steps = tuple[tuple[tuple[str, int], ...], tuple[int, ...]]
 LINE = 128  # bytes that L1 gives at a time
 BY_WAY = 2.5  # times a load's bytes, of one that goes by way of shared memory
 LEAST = 4  # bytes of a lane's access, whatever it takes
@@ -47,6 +48,17 @@ class Group:
     @property
     def first(self) -> Access:
         return self.accesses[0]
+
+    @cached_property
+    def steps(self) -> tuple[Steps, ...]:
+        """Of each dimension the terms, the nearest first, and where its loads begin."""
+        return tuple(
+            (
+                tuple(sorted(d.terms, key=lambda term: abs(term[1]))),
+                tuple(sorted({access.dimensions[n].constant for access in self.accesses})),
+            )
+            for n, d in enumerate(self.first.dimensions)
+        )
 
     @cached_property
     def times(self) -> int:
@@ -103,8 +115,8 @@ class Reads:
         if not group.first.plain:
             return alone
         together = np.ones(columns.rows)
-        for number in range(len(group.first.dimensions)):
-            together = together * self._along(columns, group, number)
+        for steps in group.steps:
+            together = together * self._along(columns, steps)
         return np.where(self._ahead(columns), alone, np.minimum(alone, together))
 
     def _own(self, columns: Columns, axis: str) -> Array:
@@ -127,18 +139,21 @@ class Reads:
         lanes = columns.is_(name("lanes"), axis)
         return np.where(whole, own, np.where(lanes, columns[name("vector")], 1.0))
 
-    def _along(self, columns: Columns, group: Group, number: int) -> Array:
+    def _along(self, columns: Columns, steps: Steps) -> Array:
         """Elements along one dimension that the points of all loads of a group come to."""
-        terms = group.first.dimensions[number].terms
+        key = ("along", self.kernel.mark, steps)
+        return np.asarray(columns.derived(key, lambda columns: self._come_to(columns, steps)))
+
+    def _come_to(self, columns: Columns, steps: Steps) -> Array:
+        terms, constants = steps
         unit = gcd(*(c for _, c in terms)) or 1
         count, kept = np.ones(columns.rows), np.ones(columns.rows)
-        for axis, c in sorted(terms, key=lambda term: abs(term[1])):
+        for axis, c in terms:
             beside, step = self._beside(columns, axis), abs(c) / unit
             meets = (count == 1.0) | (step < count)
             longer = np.where(count == 1.0, beside, count + step * (beside - 1.0))
             kept = kept * self._own(columns, axis) / np.where(meets, beside, 1.0)
             count = np.where(meets, longer, count)
-        constants = sorted({access.dimensions[number].constant for access in group.accesses})
         found = np.zeros(columns.rows)
         for rest in sorted({constant % unit for constant in constants}):  # between steps
             found = found + count

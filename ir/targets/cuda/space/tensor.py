@@ -53,7 +53,7 @@ from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, 
 from ir.targets.cuda.plans.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.seeds.fitted import with_room
 from ir.targets.cuda.seeds.tensor_seeds import RESERVED, Seeds
-from ir.targets.cuda.space.probing import once
+from ir.targets.cuda.space.probing import once, seeds_once
 from ir.targets.cuda.space.tensor_streams import TensorStreams
 from ir.targets.cuda.space.tensor_tiles import CLUSTERS, whole_groups
 
@@ -92,8 +92,9 @@ class TensorKernel(TensorStreams):
     @cached_property
     def alone(self) -> Space:
         """The space of this kernel by itself."""
-        rules, seeds = tuple(self.constraints()), tuple(self.seeds())
-        return Space("cuda", tuple(self.decisions()), rules, seeds)
+        decisions = tuple(self.decisions())
+        rules, seeds = tuple(self.constraints()), seeds_once(self, decisions)
+        return Space("cuda", decisions, rules, seeds)
 
     @once
     def _probe(self) -> None:
