@@ -82,8 +82,8 @@ class Room:
 
 
 def listed(path: Path) -> dict[str, Row]:
-    """Rows by label of a file: each with `operator`, `family` and `arguments`; of a file of programs
-    here, all that it has full extents of.
+    """Rows by label of a file: each with `operator`, `family` and `arguments`; of a file of
+    programs here, all that it has full extents of.
 
     An operator of programs.py is written as its name behind a colon, one of another file here with
     the file's name in front. `against` are texts in the names of the peers to compare it with.
