@@ -6,6 +6,7 @@ import ctypes
 import json
 import re
 import subprocess
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from ir.mapped_at_once import Noting, meant_at_once, told
 from ir.ops.base import Environment, Error, Scope, TileArray, TileType
 from ir.ops.map import Cast, Map
 from ir.oracle import answers
+from ir.registry import load_operator
 from ir.roundoff import ErrorModel
 from ir.scalar import FUNCTIONS
 from tests.runtime.cuda_kernels import compiled
+from tests.runtime.test_export_cuda import HAS_GPU
 
 _HEAD = """#include <math.h>
 #include <stdbool.h>
@@ -276,10 +279,14 @@ def test_operands_lie_in_whatever_order(axes: tuple[str, ...], tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("op", "kinds"),
-    [(Map("exp"), ["f32"]), (Map("where"), ["bool", "f32", "f32"]), (Map("mul"), ["f32", "f32"]),
-     (Map("div"), ["i32", "i32"]), (Cast("bf16"), ["f32"]), (Cast("i32"), ["f32"])],
+    [
+        *((Map(name), _kinds(name)) for name in FUNCTIONS if name not in _NO_STAND_IN),
+        *((Map(name), ["i32"] * FUNCTIONS[name].arity) for name in ("abs", "max", "mul", "div")),
+        *((Cast(dtype), ["f32"]) for dtype in ("bf16", "f16", "i32", "u8", "bool")),
+        (Cast("f32"), ["i32"]),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_devices_compile_them(op: Any, kinds: list[str]) -> None:
     tiles, types = _operands(op, kinds, False)
     noting = Noting(("i", "j"), np)
@@ -315,3 +322,25 @@ def test_programs_mean_the_same_in_chains_or_one_by_one(
         np.testing.assert_allclose(found[name].value, answer.value, rtol=1e-13, atol=1e-13)
         np.testing.assert_allclose(found[name].reach, answer.reach, rtol=1e-4, atol=1e-12)
     assert 2 < library.made < (9 if not much else 99)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="no NVIDIA device here")
+@pytest.mark.parametrize(("name", "arguments"), [
+    ("softmax", {"m": 33, "n": 70}), ("activation", {"m": 17, "n": 129}),
+    ("layernorm", {"m": 9, "n": 300, "dtype": "bf16"}),
+    ("attention", {"b": 1, "heads": 2, "sq": 65, "d": 64, "dtype": "bf16"}),
+])  # fmt: skip
+@pytest.mark.parametrize("much", [0, 1 << 34])
+def test_a_device_says_what_the_host_does(
+    name: str, arguments: dict[str, object], much: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cupy = import_module("cupy")
+    monkeypatch.setattr("ir.oracle._MUCH", much)
+    program = load_operator(name).build(**arguments)
+    inputs, model = drawn_inputs(program, 0), error_model(program)
+    there = {key: cupy.asarray(array) for key, array in inputs.items()}
+    want, found = answers(program, inputs, model), answers(program, there, model, xp=cupy)
+    for key, answer in want.items():
+        np.testing.assert_allclose(found[key].value.get(), answer.value, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(found[key].reach.get(), answer.reach, rtol=0.2, atol=1e-9)
