@@ -107,6 +107,11 @@ class StagedProgram:
     def _carried(self) -> dict[int, frozenset[str]]:
         return {}
 
+    @cached_property
+    def runs(self) -> dict[tuple[tuple[int, ...], str], list[tuple[bool, list[int]]]]:
+        """Which of some stages share a loop over an axis, as far as a planner has found it."""
+        return {}
+
     def leaves(self, stage: Stage, roots: Iterable[int]) -> tuple[int, ...]:
         """Nodes at which the inlined expressions of `roots` end: loads, buffers, accumulators."""
         own = {a.node for a in stage.accumulators}

@@ -62,6 +62,14 @@ class _Tree:
         )
 
     def _runs(self, members: list[int], axis: str) -> list[tuple[bool, list[int]]]:
+        """Neighbours that stand inside a loop over an axis together, or outside of it; found once:
+        spaces try thousands of loop strings."""
+        known, key = self.plan.staged.runs, (tuple(members), axis)
+        if key not in known:
+            known[key] = self._found_runs(members, axis)
+        return known[key]
+
+    def _found_runs(self, members: list[int], axis: str) -> list[tuple[bool, list[int]]]:
         runs: list[tuple[bool, list[int]]] = []
         for position in members:
             inside = self._belongs(position, axis)
