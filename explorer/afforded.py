@@ -213,9 +213,12 @@ def stepped_products(program: Program, lengths: Mapping[str, int]) -> int:
 
 
 def _stratified(extent: int, count: int, rng: np.random.Generator) -> Array:
-    """One point of each of so many stretches, and both ends, in order; a single point if one."""
+    """One point of each of so many stretches, and both ends, in order; a single point if one, and
+    beside the last one if two."""
     if count == 1:
         return rng.integers(extent, size=1)
+    if count == 2 and extent > 2 * _ENDS:
+        return np.array([rng.integers(extent - 1), extent - 1])
     if extent <= count + (_ENDS if count > 2 else 0):
         return np.arange(extent)
     if count == 2 and extent <= 2 * _ENDS:

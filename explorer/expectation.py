@@ -189,23 +189,31 @@ def _answers(
     if not any(map(_is_vague, found.values())):
         return found, picked
     if fewer and one_by_one(program):
-        found, picked = _fewer(program, found, picked)
+        found, picked = _fewer(program, found, picked, means)
     exact = {name: answer.value for name, answer in found.items()}
     reaches = sampled(program, inputs, model, exact, picked, xp=xp, room=means.piece)
     return {name: _nearer(answer, reaches[name]) for name, answer in found.items()}, picked
 
 
 def _fewer(
-    program: Program, found: dict[str, Answer], picked: dict[str, Array]
+    program: Program, found: dict[str, Answer], picked: dict[str, Array], means: Means
 ) -> tuple[dict[str, Answer], dict[str, Array]]:
-    """Answers at a few points of the longest axis that all outputs have, both ends among them."""
+    """Answers at a few points of the longest axis that all outputs have, the last among them: at
+    fewer, where all runs at so many are more than is there to spend."""
+    from ir.perturbed import RUNS
+
     stores = {store.tensor: store.axes for _, store in program.stores()}
     shared = {*output_axes(program)}.intersection(*stores.values())
     points = {axis: picked.get(axis, np.arange(program.axes[axis])) for axis in sorted(shared)}
     axis = max(points, key=lambda name: len(points[name]), default="")
-    if not axis or len(points[axis]) <= _TRIED:
+    if not axis:
         return found, picked
-    places = np.linspace(0, len(points[axis]) - 1, _TRIED).astype(np.int64)
+    lengths, tried = {name: len(array) for name, array in picked.items()}, _TRIED
+    while tried > 1 and RUNS * elements_of(program, lengths | {axis: tried}) > means.elements:
+        tried //= 2
+    if len(points[axis]) <= tried:
+        return found, picked
+    places = np.linspace(len(points[axis]) - 1, 0, tried).astype(np.int64)[::-1]
     answers = {
         name: replace(
             answer, value=answer.value.take(places, stores[name].index(axis)),

@@ -110,9 +110,13 @@ def operator_of(name: str, case: Row) -> str:
 
 def cases(given: argparse.Namespace) -> dict[str, Row]:
     """Rows by operator: the first setting of a real model, or the small one; or those of a file."""
-    if given.cases:
-        return {name: row for path in given.cases for name, row in listed(path).items()}
     room, small = Room(given.most_operations, given.most_bytes), given.small
+    if given.cases:
+        return {
+            name: row | {"arguments": room.fitted(operator_of(name, row), row["arguments"])}
+            for path in given.cases
+            for name, row in listed(path).items()
+        }
     found = {}
     for family in families():
         for operator in family.operators:
