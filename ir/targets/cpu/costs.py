@@ -353,7 +353,7 @@ class StageCosts:
     @cached_property
     def _gone_over(self) -> Array:
         """The share of the reduced axes' points that loops go over, where what is read ends them:
-        of one row at a time, which no lane and no row of a register tile has others of."""
+        of one row at a time, or up to the longest of those that a register tile has."""
         program, share = self.facts.staged.program, np.ones(self.rows_count)
         for axis in self.stage.reduce:
             for condition in live_range(program, axis):
@@ -361,12 +361,13 @@ class StageCosts:
                 lengths = lengths_of(program, condition, axis) if along else None
                 if lengths is None:
                     continue
-                alone = np.ones(self.rows_count)
+                several = np.ones(self.rows_count)
                 for other in along:
                     rows = self.along("row", other) * (self.rows > 1)
-                    alone = alone * (1.0 - np.maximum(self.along("lane", other), rows))
-                part = float(lengths.mean()) / program.axes[axis]
-                share = share * np.where(alone > 0, max(part, 1.0 / program.axes[axis]), 1.0)
+                    several = several * np.where(rows > 0, self.rows, 1.0)
+                    several = several * np.where(self.along("lane", other) > 0, self.lane_step, 1.0)
+                most = _longest(lengths, several) / program.axes[axis]
+                share = share * np.clip(most, 1.0 / program.axes[axis], 1.0)
         return share
 
     def _reuse(self, operand: Operand) -> Array:
@@ -453,3 +454,11 @@ class StageCosts:
             "meets": np.where(split, 1.0, walked.meets),
             "tasks": np.where(split, self.parts(), walked.tasks),
         }
+
+
+def _longest(lengths: Array, several: Array) -> Array:
+    """The longest of so many rows in the mean, by an even sample of their lengths."""
+    shares = np.arange(len(lengths) + 1) / len(lengths)
+    below = shares[None, :] ** several[:, None]
+    longest: Array = np.diff(below, axis=1) @ np.sort(lengths)
+    return longest

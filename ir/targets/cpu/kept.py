@@ -188,9 +188,14 @@ class KeptLanes(StageEmitter):
         rows = sorted({i for i, _ in points})
         for condition in live_range(self.low.program, axis):
             coefficient = dict(condition.terms).get(axis, 0)
-            if not self._is_told(condition, axis) or abs(coefficient) != 1:
+            if abs(coefficient) != 1:
                 continue
-            rests = [self._rest(condition, axis, i) for i in rows]
+            if self._is_told(condition, axis):
+                rests = [self._rest(condition, axis, i) for i in rows]
+            elif points and self._is_told(condition, axis, (self.binding.lane,)):
+                rests = [self._most(condition, axis, *point) for point in points]
+            else:
+                continue
             most = rests[0]
             for rest in rests[1:]:
                 most = b.maximum(most, rest)
@@ -202,9 +207,10 @@ class KeptLanes(StageEmitter):
             low, high = b.add(region.low, whole), b.minimum(high, region.high)
         return low, high
 
-    def _is_told(self, condition: Condition, axis: str) -> bool:
-        """Whether a condition reads what all lanes have in common, before the loop."""
-        own = {self.binding.lane, *self.stage.reduce} - {axis}
+    def _is_told(self, condition: Condition, axis: str, beside: tuple[str, ...] = ()) -> bool:
+        """Whether a condition reads what all lanes have in common, before the loop; or what each
+        has by itself along the axes `beside`."""
+        own = {self.binding.lane, *self.stage.reduce} - {axis, *beside}
         axes = {name for name, _ in condition.terms} - {axis}
         read = {name for node, _ in condition.reads for name in self.nodes[node].axes}
         return bool(condition.reads) and not (axes | read) & own and axis not in read
@@ -220,6 +226,22 @@ class KeptLanes(StageEmitter):
             value = self.b.convert(self.evaluator.value(node, i, 0), "i64")
             total = self.b.add(total, self.b.mul(value, coefficient))
         return total
+
+    def _most(self, condition: Condition, axis: str, i: int, j: int) -> Index:
+        """The largest sum of a condition without the axis, of the lanes of row i, vector j."""
+        b, lanes = self.b, Type("i64", self.lanes)
+        total = b.splat(b.constant(condition.constant, Type("i64")), self.lanes)
+        parts = [
+            (self.evaluator.coordinate(name, i, j), c)
+            for name, c in condition.terms
+            if name != axis
+        ]
+        parts += [(self.evaluator.value(node, i, j), c) for node, c in condition.reads]
+        for value, coefficient in parts:
+            wide = b.convert(value, "i64")
+            whole = wide if wide.type.lanes else b.splat(wide, self.lanes)
+            total = b.op("iadd", total, b.op("imul", whole, b.constant(coefficient, lanes)))
+        return b.fold("max", total)
 
     def _hoist(self, site: dict[str, Position], axis: str) -> None:
         """Compute the loop-invariant part of every address before the innermost loop."""
