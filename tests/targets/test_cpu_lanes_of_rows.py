@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from explorer.runtime.process import Worker
 from ir import Graph, cast, indices, lengths, minimum, offsets, reduce, where
 from ir.program import Program
 from tests.few import draws
-from tests.targets.test_cpu_routes import BACKEND, MACHINE, Worker, right, worker
+from tests.targets.test_cpu_routes import BACKEND, MACHINE, right, worker
 
 __all__ = ["worker"]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ir.schedule import Schedule
     from ir.space import Space
 
-GENERATOR = "20"
+GENERATOR = "21"
 
 
 class CpuBackend:
