@@ -198,9 +198,19 @@ class _Sent:
     places: tuple[Array, ...]
     inside: Array
 
+    def _flat(self, shape: tuple[int, ...]) -> Array:
+        """Where each element inside goes, as places of a result of a shape are counted together;
+        found once, all results being of one shape."""
+        if shape not in self._known:
+            found: Any = 0
+            for place, extent in zip(self.places, shape, strict=True):
+                found = found * extent + place
+            self._known[shape] = self._left(found)
+        return self._known[shape]
+
     @cached_property
-    def _at(self) -> tuple[Array, ...]:
-        return tuple(map(self._left, self.places))
+    def _known(self) -> dict[tuple[int, ...], Array]:
+        return {}
 
     @cached_property
     def _all(self) -> bool:
@@ -214,7 +224,8 @@ class _Sent:
     def into(self, result: Array, kind: str, value: Array) -> Array:
         """`result`, in which a value of each element inside is combined; in place."""
         if kind != "or":
-            return _combined_at(kind, result, self._at, self._left(value))
+            _combine(kind, result.reshape(-1), self._flat(result.shape), self._left(value))
+            return result
         found = self.inside & (value != 0)
         result[tuple(place[found] for place in self.places)] = True
         return result
@@ -285,8 +296,8 @@ def _in_doubt(error: Error | None) -> bool:
     return error is not None and bool(np.any(reach(error) > 0))
 
 
-def _combined_at(kind: str, result: Array, at: tuple[Array, ...], value: Array) -> Array:
-    """`result`, in which elements are combined; in place, in their order."""
+def _combine(kind: str, result: Array, at: Array, value: Array) -> None:
+    """Combine elements at places of a row, in place and in their order."""
     function = COMBINES[kind].meaning
     if hasattr(result, "get"):  # an array of a device, whose library scatters by functions
         import importlib
@@ -294,9 +305,12 @@ def _combined_at(kind: str, result: Array, at: tuple[Array, ...], value: Array) 
         library = importlib.import_module(type(result).__module__.partition(".")[0])
         function = getattr(library, function.__name__)
         if kind != "sum" and value.dtype == np.float64:
-            return extremes(library, kind, result, at, value)
+            extremes(library, kind, result, (at,), value)
+            return
+    elif kind == "sum" and result.dtype == np.float64:
+        result += np.bincount(at, value, result.size)
+        return
     function.at(result, at, value)
-    return result
 
 
 def extremes(xp: Any, kind: str, result: Array, at: tuple[Array, ...], value: Array) -> Array:
