@@ -29,7 +29,7 @@ _WHOLE = {
 }  # fmt: skip
 LINE, ONE = "line", "one"  # ways to read an array, see `walked`
 _THREADS = 256  # of a block
-_OPTIONS = ("--fmad=false",)  # as numpy rounds
+OPTIONS = ("--fmad=false",)  # as numpy rounds
 
 
 class Unknown(Exception):
@@ -226,7 +226,7 @@ def _whole(value: int) -> str:
 
 def _number(value: float) -> str:
     if math.isfinite(value):
-        return f"({value.hex()})"
+        return f"({value!r})"
     bits = int(np.float64(value).view(np.uint64))
     return f"__longlong_as_double({bits:#x}LL)"
 
@@ -312,7 +312,7 @@ def walked(
 
 @lru_cache(maxsize=1024)
 def _kernel(make: Any, text: str) -> Any:
-    return make(text, "at_once", options=_OPTIONS)
+    return make(text, "at_once", options=OPTIONS)
 
 
 def source(

@@ -116,7 +116,8 @@ def compiled(source: str, plan: str) -> bytes:
     """The cubin of a source, by NVRTC in this process."""
     nvrtc = import_module("cuda.bindings.nvrtc")
     facts = json.loads(plan)
-    options = [f"--gpu-architecture={facts['arch']}", "-std=c++17", "-default-device"]
+    standard = facts.get("standard", "c++17")
+    options = [f"--gpu-architecture={facts['arch']}", f"-std={standard}", "-default-device"]
     options += facts["options"]
     program = _done(nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
     encoded = [option.encode() for option in options]
