@@ -257,7 +257,8 @@ def _parts(formula: Formula, value: StandIn) -> tuple[StandIn, StandIn]:
 def computed(
     formula: Formula, results: Sequence[StandIn], arrays: Sequence[Array], library: Any
 ) -> tuple[list[Array], list[bool]]:
-    """The results on a device, and whether any element of each is anything but 0."""
+    """The results on a device, and whether any element of each is anything but 0. Raises Unknown
+    where its library's compiler refuses the kernel."""
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     found = [library.empty(shape, _DTYPES[one.kind]) for one in results]
     told = library.zeros(len(results), dtype=np.int32)
@@ -271,10 +272,17 @@ def computed(
         "unsigned" if size < 2**31 else "long long",
     )  # fmt: skip
     given = [np.int64(step) for walk in strides if not isinstance(walk, str) for step in walk]
+    if text in _REFUSED:
+        raise Unknown("what the compiler refuses")
     if size:
         kernel, blocks = _kernel(library.RawKernel, text), -(-size // _THREADS)
         lengths = [np.int64(extent) for extent in extents[1:]] if given else []
-        kernel((blocks,), (_THREADS,), (*arrays, *found, told, np.int64(size), *lengths, *given))
+        operands = (*arrays, *found, told, np.int64(size), *lengths, *given)
+        try:
+            kernel((blocks,), (_THREADS,), operands)
+        except library.cuda.compiler.CompileException as error:
+            _REFUSED.add(text)
+            raise Unknown(str(error)) from error
     return found, told.get().astype(bool).tolist()
 
 
@@ -308,6 +316,9 @@ def walked(
         ONE if not any(k) else LINE if k == lines else tuple(k) for k in kept
     ]
     return extents, ways
+
+
+_REFUSED: set[str] = set()  # texts of kernels
 
 
 @lru_cache(maxsize=1024)

@@ -136,13 +136,20 @@ def meant_at_once(
     try:
         tiles = [noting.tile(arg) for arg in args]
         exact, error = noting.told(op, args, tiles, types, environment, model)
+        return _computed(noting, exact, error)
     except Unknown:
         return None
+
+
+def _computed(
+    noting: Noting, exact: TileArray, error: Error | None
+) -> tuple[TileArray, Error | None] | None:
+    """What was noted, on the device."""
     amounts = () if error is None else (error.wide, error.spread)
     results = [one for one in (exact.array, *amounts) if isinstance(one, StandIn)]
     if not isinstance(exact.array, StandIn):
         return None
-    arrays, some = computed(noting.formula, results, noting.arrays, environment.xp)
+    arrays, some = computed(noting.formula, results, noting.arrays, noting.library)
     found = iter(zip(arrays, some, strict=True))
     values = TileArray(exact.axes, next(found)[0])
     if error is None:

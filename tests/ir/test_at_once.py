@@ -8,6 +8,7 @@ import re
 import subprocess
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,15 @@ _NO_STAND_IN = {
 }  # fmt: skip
 
 
+class CompileException(Exception):
+    """What a device's library raises where its compiler refuses."""
+
+
 class Library:
     """What of a device's array library one pass needs, in C on the host."""
 
     int32, float64, __name__ = np.int32, np.float64, "library"
+    cuda = SimpleNamespace(compiler=SimpleNamespace(CompileException=CompileException))
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.made = folder, 0
@@ -214,6 +220,23 @@ def test_what_stand_ins_do_not_know_is_computed_otherwise(name: str, tmp_path: P
     tiles, types = _operands(op, kinds, False)
     library = Library(tmp_path)
     assert meant_at_once(op, tiles, types, _environment(types, library), ErrorModel()) is None
+
+
+def test_what_a_compiler_refuses_is_computed_otherwise(tmp_path: Path) -> None:
+    class Refusing(Library):
+        def RawKernel(self, *given: Any, **how: Any) -> Any:
+            def call(*operands: Any) -> None:
+                self.made += 1
+                raise CompileException("no")
+
+            return call
+
+    library = Refusing(tmp_path)
+    tiles, types = _operands(None, ["f32"], False)
+    for _ in range(2):
+        environment = _environment(types, library)
+        assert meant_at_once(Map("tanh"), tiles, types, environment, ErrorModel()) is None
+    assert library.made == 1
 
 
 def test_subscripts_and_truths_are_unknown() -> None:
