@@ -308,6 +308,7 @@ def main() -> None:
     )
     if given.step == "search":
         rows.head |= {"searched_by": " ".join(["corpus.py", *sys.argv[1:]])}
+        rows.head |= {} if "timed_by" in rows.head else header(given.target)
     known = cases(given)
     rows.rows = {name: rows.rows[name] for name in known if name in rows.rows}
     rows.write()

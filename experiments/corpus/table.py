@@ -56,6 +56,9 @@ def _line(name: str, row: Row) -> str:
         why = trouble or ("not searched" if "schedule" not in row else "not timed")
         if "schedule" in row:
             why += f"; {row['found_seconds'] * 1e3:.4f} in its search, beside others"
+            why += f"; {row['trials']} trials"
+            if row.get("first_trial"):
+                why += f", the first after {row['first_trial']} s"
         return f"| {name} | {row['setting']} | {why}" + " |" * 9
     share = f"{row['share']:.3f}" if row.get("share") else ""
     bound = f"{row['bound'] * 1e3:.4f}" if row.get("bound") else ""
