@@ -82,6 +82,8 @@ class Noting:
     def _stand_in(self, array: Array, axes: tuple[str, ...]) -> StandIn:
         key = id(array), axes
         if key not in self._known:
+            if not array.ndim:  # a number of the host's would be taken for an address
+                array = self.library.asarray(array)
             self.arrays.append(TileArray(axes, array).aligned(self.axes) if axes else array)
             self._known[key] = self.formula.stand_in(array)
         return self._known[key]

@@ -239,6 +239,18 @@ def test_what_a_compiler_refuses_is_computed_otherwise(tmp_path: Path) -> None:
     assert library.made == 1
 
 
+def test_numbers_of_the_host_are_operands_as_arrays_are(tmp_path: Path) -> None:
+    types = [TileType(("i", "j"), "f32"), TileType((), "i32")]
+    tiles = [
+        TileArray(("i", "j"), np.arange(231.0).reshape(7, 33), Error(np.float64(0.5), 0.0)),
+        TileArray((), np.int64(3)),  # type: ignore[arg-type]
+    ]
+    library = Library(tmp_path)
+    found = meant_at_once(Map("mul"), tiles, types, _environment(types, library), ErrorModel())
+    assert found is not None
+    np.testing.assert_array_equal(found[0].array, tiles[0].array * 3)
+
+
 def test_subscripts_and_truths_are_unknown() -> None:
     one = Formula().stand_in(np.zeros(3))
     for ask in (lambda: one[0], lambda: bool(one), lambda: np.cumsum(one), lambda: one**3.0):
