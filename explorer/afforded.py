@@ -85,8 +85,9 @@ def sample_axes(
 
     Axes are thinned evenly until the oracle's work fits, and to _MOST points, since drawing more
     takes longer than it finds; below `means.fewest` only where it is far beyond what fits, down to
-    one point. A sample of more holds both edges of its axis and, but for two points of a short one,
-    one random point of every stretch in between, so no tile of that length goes unseen.
+    one point. A sample of more than two holds both edges of its axis and one random point of every
+    stretch in between, so no tile of that length goes unseen; of two the last one and, of an axis
+    that is not short, a random one.
     """
     doubles = sum(
         prod(spec.shape) * (dtype_of(spec.dtype).bytes if spec.role == "input" else 16)
@@ -213,16 +214,14 @@ def stepped_products(program: Program, lengths: Mapping[str, int]) -> int:
 
 
 def _stratified(extent: int, count: int, rng: np.random.Generator) -> Array:
-    """One point of each of so many stretches, and both ends, in order; a single point if one, and
-    beside the last one if two."""
+    """One point of each of so many stretches, and both ends, in order; a single point if one; the
+    last one and another if two."""
     if count == 1:
         return rng.integers(extent, size=1)
-    if count == 2 and extent > 2 * _ENDS:
-        return np.array([rng.integers(extent - 1), extent - 1])
     if extent <= count + (_ENDS if count > 2 else 0):
         return np.arange(extent)
-    if count == 2 and extent <= 2 * _ENDS:
-        return np.array([0, extent - 1])
+    if count == 2:
+        return np.array([rng.integers(extent - 1) if extent > 2 * _ENDS else 0, extent - 1])
     inner = ((np.arange(count) + rng.random(count)) * (extent / count)).astype(np.int64)
     ends = [0, 1, extent - 2, extent - 1] if count >= _FEWEST else [0, extent - 1]
     inner = np.clip(inner, ends[0], ends[-1])
