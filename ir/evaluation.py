@@ -21,8 +21,8 @@ from ir.coarsest import coarsest
 from ir.dtypes import is_float
 from ir.errors import ProgramError
 from ir.floors import floors
+from ir.in_a_row import in_a_row, with_error
 from ir.loops import Carried, handed_on, loops_by_node, read_outside
-from ir.mapped_at_once import Unformed, meant_at_once, told
 from ir.ops.base import Array, Environment, Error, Op, TileArray
 from ir.ops.fold import Exact, Fold
 from ir.ops.load import Load
@@ -43,7 +43,6 @@ from ir.steps import first_state, next_state
 
 PIECE = 8 << 20  # bytes that one intermediate of one piece may take
 MANY, LITTLE = 256, 1 << 16  # steps, and elements that each computes, that are worth a host's time
-_CHAIN = 12  # elementwise ops that are computed with another
 STEPS = 64  # of a loop, of which what no state needs is computed at once
 
 
@@ -182,8 +181,8 @@ class Evaluation:
     def _together(self, position: int) -> list[int]:
         """The states of a fold that have the same roundoffs; of what is no fold, the node alone."""
         states = states_of(self.program, position)
-        model = self._model_at(position)
-        return [state for state in states if self._model_at(state) == model]
+        model = self.model_at(position)
+        return [state for state in states if self.model_at(state) == model]
 
     def _in_order(self, position: int, found: TileArray) -> TileArray:
         axes = self.program.nodes[position].axes
@@ -198,7 +197,7 @@ class Evaluation:
         total: TileArray | None = None
         while turns:
             tile = turns.pop(0).value(body)
-            part = op.meaning((tile,), self._environment())
+            part = op.meaning((tile,), self.environment())
             if op.kind == "sum":
                 summands.append(Summands.of(tile, dtype, op.over))
                 sums = part.array if total is None else total.array + part.array
@@ -226,12 +225,12 @@ class Evaluation:
         share: Share | None = None
         while turns:
             turn = turns.pop(0)
-            environment = turn._environment()
+            environment = turn.environment()
             environment.types = types
             found = op.share([turn.value(arg) for arg in args], types, environment)
             share = found if share is None else share.joined(found)
         assert share is not None
-        exact, model = TileArray(op.axes, share.array), self._model_at(position)
+        exact, model = TileArray(op.axes, share.array), self.model_at(position)
         if model is None:
             return exact
         error = share.error(types, model)
@@ -260,11 +259,11 @@ class Evaluation:
         elif isinstance(node.op, Scatter) and turns:
             meant = self._received(position, node.op, turns)
         else:
-            meant = self._chain(position) or self._meant(
-                node.op, node.args, self._model_at(position)
+            meant = in_a_row(self, position) or self._meant(
+                node.op, node.args, self.model_at(position)
             )
         meant = self._felt(position, meant)
-        if self._rounds_for_outputs(position):
+        if self.rounds_for_outputs(position):
             return TileArray(meant.axes, meant.array, self.value(node.args[0]).error)
         return meant
 
@@ -291,7 +290,7 @@ class Evaluation:
         node = self.program.nodes[position]
         assert isinstance(node.op, Fold)
         types = [self.program.nodes[arg].type for arg in node.args]
-        environment, model = self._environment(), self._model_at(position)
+        environment, model = self.environment(), self.model_at(position)
         if self.noise is None or model is None:
             args = [self.value(arg) for arg in node.args]
             return node.op.states(args, types, environment, model)
@@ -304,14 +303,14 @@ class Evaluation:
         name = f"{node.op.name} of {node.args}"
         return node.op.drawn(args, types, kept[position], environment, model, self.noise, name)
 
-    def _rounds_for_outputs(self, position: int) -> bool:
+    def rounds_for_outputs(self, position: int) -> bool:
         """Whether a node rounds for outputs alone, whose own rounding is known exactly."""
         nodes = self.program.nodes
         users = (nodes[user].op for user in self.program.users(position))
         rounds = isinstance(nodes[position].op, Cast) and is_float(nodes[position].dtype)
         return rounds and all(isinstance(op, Store) for op in users)
 
-    def _model_at(self, position: int) -> ErrorModel | None:
+    def model_at(self, position: int) -> ErrorModel | None:
         """The roundoffs at a node: functions that narrow outputs alone are made of may be coarse,
         whatever other outputs there are."""
         if self.model is None or not self.model.mixed:
@@ -325,74 +324,20 @@ class Evaluation:
         model = model or self.model
         args = [self.value(position) for position in positions]
         types = [self.program.nodes[position].type for position in positions]
-        environment = self._environment()
+        environment = self.environment()
         environment.types = types
         if model is not None and isinstance(op, Map):
             environment.floors = [floors(self.program)[position] for position in positions]
         if model is None:
             return op.meaning(args, environment)
-        exact, error = self._with_error(op, args, environment, model)
+        exact, error = with_error(op, args, environment, model)
         name = f"{op.name} of {positions}"
         if self.noise is not None:
             return self.noise.moved(exact, error, name)
         return TileArray(exact.axes, exact.array, error)
 
-    def _with_error(
-        self, op: Op, args: Sequence[TileArray], environment: Environment, model: ErrorModel
-    ) -> tuple[TileArray, Error | None]:
-        """An op's values, and how far they may be off: on a device in one pass, if it can be."""
-        types = environment.types
-        if isinstance(op, Map | Cast):
-            at_once = meant_at_once(op, args, types, environment, model)
-            return at_once or told(op, args, types, environment, model)
-        exact = op.meaning(args, environment)
-        return exact, op.error(args, types, exact, environment, model)
-
-    def _chain(self, position: int) -> TileArray | None:
-        """An elementwise op with those before it that it alone reads, computed as one where a
-        device's library can; of much work alone: a chain is compiled for its program."""
-        op, model = self.program.nodes[position].op, self._model_at(position)
-        if not self.chains or self.noise is not None or model is None:
-            return None
-        if not isinstance(op, Map | Cast) or self._rounds_for_outputs(position):
-            return None
-        whole = self._unformed(position, [_CHAIN])
-        if whole is None or not any(isinstance(arg, Unformed) for arg in whole.args):
-            return None
-        found = meant_at_once(op, whole.args, whole.types, whole.environment, model)
-        return found and TileArray(found[0].axes, found[0].array, found[1])
-
-    def _unformed(self, position: int, left: list[int]) -> Unformed | None:
-        """An elementwise node with its operands, those that it alone reads unformed as well, as
-        many as are `left`."""
-        node, model = self.program.nodes[position], self._model_at(position)
-        if not isinstance(node.op, Map | Cast) or model is None:
-            return None
-        environment = self._environment()
-        environment.types = types = [self.program.nodes[arg].type for arg in node.args]
-        if isinstance(node.op, Map):
-            environment.floors = [floors(self.program)[arg] for arg in node.args]
-        found: dict[int, TileArray | Unformed] = {}
-        for arg in dict.fromkeys(node.args):
-            inner = None
-            if left[0] and self._is_of_one(arg, node.axes):
-                left[0] -= 1
-                inner = self._unformed(arg, left)
-            found[arg] = inner or self.value(arg)
-        felt = position not in unfelt(self.program)
-        args = [found[arg] for arg in node.args]
-        return Unformed(node.op, args, types, felt, environment, model)
-
-    def _is_of_one(self, position: int, axes: tuple[str, ...]) -> bool:
-        """Whether a value is computed here, at as many points as the one node that reads it."""
-        node = self.program.nodes[position]
-        here = self.parent is None or self.axis in node.axes
-        unknown = position not in self.known and position not in self.left_out
-        alone = len(self.program.users(position)) == 1 and {*node.axes} == {*axes}
-        mine = self.loops.get(position) is self.within
-        return here and unknown and alone and mine and isinstance(node.op, Map | Cast)
-
-    def _environment(self) -> Environment:
+    def environment(self) -> Environment:
+        """What ops are asked with here."""
         return Environment(
             self.program.scope, self.arrays, self.coordinates, self.model, self.xp, self.rounds,
             placed=self.placed,
@@ -408,7 +353,7 @@ class Evaluation:
 
     def applied(self, function: str, args: Sequence[TileArray], dtype: str) -> TileArray:
         """A scalar function of tiles, with its error."""
-        exact = Map(function).meaning(args, self._environment())
+        exact = Map(function).meaning(args, self.environment())
         if self.model is None:
             return exact
         error = mapped(function, args, exact, dtype, self.model)

@@ -58,7 +58,8 @@ class Noting:
              tile.error and _named(tile.error.spread))
             for tile in tiles
         )  # fmt: skip
-        key = op, tuple(t.dtype for t in types), tuple(environment.floors), model, names
+        around = tuple(environment.floors), environment.rounds
+        key = op, tuple(t.dtype for t in types), around, model, names
         if key not in _NOTED:
             found = told(op, tiles, types, replace(environment, xp=np), model)
             if len(_NOTED) >= _MOST:
