@@ -60,6 +60,7 @@ BUSY_WARPS = 12.0  # with which a processor issues what it can
 ASKED_BYTES = 16.0  # that each of 1024 threads asks memory for, to have what it gives
 NEAR_BYTES = 131072.0  # of what a block looks up, that stay near it
 L2_SHARE = 0.35  # of the time that a byte takes from memory, of one that L2 has
+L2_KEPT = 0.6  # of L2, of what blocks are at when none of it is left as they come again
 # How much more operations in 64 bits take, and functions of floats, as one kernel on an H200.
 WIDE = {"f64": 1.0, "i64": 3.0}
 WIDE_FUNCTION = 9.0
@@ -77,7 +78,8 @@ class _Moved:
     """Loads that are alike, or a store, which is no group. `last`: the axis along which points lie
     nearest to each other, where several are in a sector, `step` elements apart; "" elsewhere.
     `size`: bytes of an element. `within`: the next axes of a store, of which neighbours are
-    neighbours in memory where all of the one before is stored."""
+    neighbours in memory where all of the one before is stored. `row`: elements of its tensor's
+    rows, where there are several."""
 
     group: Group | None
     axes: tuple[str, ...]
@@ -85,6 +87,7 @@ class _Moved:
     step: int
     size: int
     within: tuple[str, ...] = ()
+    row: int = 0
 
 
 class BlockCosts:
@@ -116,6 +119,7 @@ class BlockCosts:
         asked = np.clip(self.kernel.reads.bytes(columns) / ASKED_BYTES, 1.0, 8.0)
         share = blocks / self.hardware["sms"]
         together = np.minimum(resident, np.ceil(share))  # blocks of a processor at a time
+        asked = asked * self._asking(tiles)
         busy = np.minimum(together * threads * asked / 1024.0, 1.0)
         busy = busy * np.minimum(share / together, 1.0)
         traffic = moved / MEMORY_BYTES_PER_CLOCK / self.hardware["sms"] * self._hints(columns)
@@ -154,6 +158,12 @@ class BlockCosts:
         """The share of what main loops go over that masks leave."""
         reduced = self.kernel.shape.reduced
         return _product([alive(self.program, a, tiles, own, rows) for a in reduced], rows)
+
+    def _asking(self, tiles: dict[str, Array]) -> Array:
+        """The share of a tile's points along rows that are not behind their end."""
+        lane = self.kernel.shape.lanes[0]
+        extent = self.program.axes[lane]
+        return np.asarray(extent / (np.ceil(extent / tiles[lane]) * tiles[lane]))
 
     def _parted(self, columns: Columns) -> Array:
         """Clocks in which L2 takes parts of sectors: of rows that do not begin at multiples of a
@@ -286,13 +296,16 @@ class BlockCosts:
             places = {access.dimensions[-1].constant % step for access in group.accesses
                       if access.dimensions and group.first.plain}  # fmt: skip
             near = step * size < SECTOR or 2 * len(places) > step
-            found.append(_Moved(group, group.axes, last if near else "", step, size))
+            shape = self.program.scope.tensors[group.tensor].shape
+            row = shape[-1] if prod(shape[:-1]) > 1 else 0
+            found.append(_Moved(group, group.axes, last if near else "", step, size, (), row))
         for node in self.program.nodes:
             if isinstance(node.op, Store):
                 size = dtype_of(node.dtype).bytes
                 axes = node.op.axes
                 last, within = "".join(axes[-1:]), tuple(reversed(axes[:-1]))
-                found.append(_Moved(None, node.axes, last, 1, size, within))
+                row = self.program.axes[last] if within else 0
+                found.append(_Moved(None, node.axes, last, 1, size, within, row))
         return tuple(found)
 
     def _moved(self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array]) -> Array:
@@ -317,8 +330,18 @@ class BlockCosts:
                 run = one.step * np.where(along, tiles[one.last], own[one.last])
                 run = np.maximum(run, self._stored_run(one, tiles))
             waste = np.clip(SECTOR / np.maximum(run * one.size, 1.0), 1.0, SECTOR / one.size)
+            waste = waste * self._beside_sectors(columns, one)
             total = total + volume * waste * np.minimum(again, 64.0)
         return total
+
+    def _beside_sectors(self, columns: Columns, one: _Moved) -> Array:
+        """How many more sectors the accesses of a warp touch where rows begin anywhere in one: it
+        has the ends of one more each time."""
+        row = one.row * one.size
+        lanes = columns.is_(self.kernel.name("lanes"), one.last) if one.last else False
+        vector = np.gcd(columns[self.kernel.name("vector")], max(one.row, 1))
+        more = SECTOR / (WARP * vector * one.size)
+        return np.asarray(np.where((row % SECTOR > 0) & lanes, 1.0 + more, 1.0))
 
     def _stored_run(self, one: _Moved, tiles: dict[str, Array]) -> Array:
         """Elements of a store that lie behind one another, of tiles that have all of its last
@@ -377,9 +400,9 @@ class BlockCosts:
                     once += again * size * prod(axes[a] for a in group.axes)
                     own = [array_of(axes[a]) if a in looped else tiles[a] for a in group.axes]
                     held += size * _product(own, columns.rows)
-            near = held * under_way < self.hardware["l2_bytes"]
-            here = self._walked(columns, looped)
-            total += np.where(here, once * np.where(near, L2_SHARE, 1.0), 0.0)
+            gone = held * under_way / (L2_KEPT * self.hardware["l2_bytes"])
+            share = L2_SHARE + (1.0 - L2_SHARE) * np.minimum(gone, 1.0)
+            total += np.where(self._walked(columns, looped), once * share, 0.0)
         return total
 
     def _walked(self, columns: Columns, looped: frozenset[str]) -> NDArray[np.bool_]:

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
+from ir.layout.synthesis.digits import radices
+
 WARP = 32
 GROUP = 128  # threads of a warp group
 
@@ -88,11 +90,13 @@ class Share:
 def blocked(shares: Iterable[Share]) -> Frame:
     """A frame of shares, the axis whose neighbours lie in neighbouring threads first.
 
-    Tiles, own points and vectors are powers of two.
+    Vectors are powers of two. What the threads beyond a warp have of an odd number of places is
+    behind all that they have of two, smaller primes first: so the layout synthesis counts them.
     """
     first: list[Digit] = []
     rest: list[Digit] = []
     threads: list[ThreadDigit] = []
+    odd: list[tuple[int, ThreadDigit]] = []
     total = 1
     for share in shares:
         across = share.tile // share.own
@@ -102,9 +106,16 @@ def blocked(shares: Iterable[Share]) -> Frame:
         if outer > 1:
             rest.append(Digit(share.axis, outer, share.vector * across))
         for size, stride in _cut_at_warp(total, across):
-            threads.append(ThreadDigit(size, ((share.axis, share.vector * stride),)))
+            twos = size & -size
+            if twos > 1:
+                threads.append(ThreadDigit(twos, ((share.axis, share.vector * stride),)))
+            step = stride * twos
+            for prime in radices(size // twos):
+                odd.append((prime, ThreadDigit(prime, ((share.axis, share.vector * step),))))
+                step *= prime
         total *= across
-    return Frame((*first, *rest), tuple(threads))
+    odd.sort(key=lambda one: one[0])
+    return Frame((*first, *rest), (*threads, *(digit for _, digit in odd)))
 
 
 def _cut_at_warp(before: int, size: int) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
@@ -193,7 +193,7 @@ def make_plan(
     tiles = tiles_of(axes, values, name)
     lanes, vector = str(values[name("lanes")]), int(values[name("vector")])
     own = {axis: int(values[name(f"own.{axis}")]) for axis in axes}
-    vectors = {axis: min(own[axis], width) for axis, width in rows.items()} | {lanes: vector}
+    vectors = {axis: gcd(own[axis], width) for axis, width in rows.items()} | {lanes: vector}
     shares = (
         Share(a, tiles[a], own[a], vectors.get(a, 1))
         for a in (lanes, *(axis for axis in axes if axis != lanes))

@@ -38,6 +38,13 @@ from ir.targets.cuda.seeds.block_seeds import (
     window_seeds,
 )
 from ir.targets.cuda.space.block_clusters import NONE, SPREAD, is_spread, spread_seeds
+from ir.targets.cuda.space.block_fitted import (
+    divides,
+    fitting,
+    own_along,
+    shared_evenly,
+    tiles_along,
+)
 from ir.targets.cuda.space.block_options import (
     AHEAD,
     KEEP,
@@ -85,10 +92,8 @@ class BlockKernel:
 
     def decisions(self) -> list[Decision]:
         found = []
-        for axis, extent in self.program.axes.items():
-            top = self.reach(axis, extent)
-            tiles = tuple(1 << i for i in range(top.bit_length()))
-            own = tuple(1 << i for i in range(min(top, 128).bit_length()))
+        for axis in self.program.axes:
+            tiles, own = self.tiles(axis), self.own(axis)
             found += [
                 Decision(self.name(f"tile.{axis}"), tiles, "tile", axis,
                          "points of the axis in one block; what is left of a sum is walked"),
@@ -111,6 +116,14 @@ class BlockKernel:
         found = option_decisions(self.program, self.hardware, self.name, self.shape.lanes[0])
         return tuple(found)
 
+    def tiles(self, axis: str) -> tuple[int, ...]:
+        """Points of an axis that a block may have."""
+        return tiles_along(self.shape, axis, self.reach(axis, self.program.axes[axis]))
+
+    def own(self, axis: str) -> tuple[int, ...]:
+        """Points of an axis that a thread may have."""
+        return own_along(self.shape, axis, self.reach(axis, self.program.axes[axis]))
+
     def reach(self, axis: str, extent: int) -> int:
         """The largest tile of an axis: the whole of it, if it is not too long."""
         return min(self.whole(axis, extent), MAX_TILE)
@@ -122,7 +135,7 @@ class BlockKernel:
         return power_above(extent) * short
 
     def constraints(self) -> list[Constraint]:
-        owning = "a thread owns no more of an axis than its tile has"
+        owning = "threads share a tile evenly, a power of two of them or whole warps"
         rules = (
             *((f"own.{axis}", owning, self._own_fits(axis)) for axis in self.program.axes),
             ("vector", "a vector lies within what a thread owns", self._vector_fits),
@@ -168,13 +181,13 @@ class BlockKernel:
 
     def _own_fits(self, axis: str) -> Callable[[Columns], Any]:
         """A rule for each axis: what is broken is mended where it is."""
-        return lambda columns: self._own(columns, axis) <= self._tile(columns, axis)
+        return lambda columns: divides(self._own(columns, axis), self._tile(columns, axis))
 
     def _vector_fits(self, columns: Columns) -> Any:
         passed: Any = np.zeros(columns.rows, dtype=bool)
         for axis in self.shape.lanes:
             chosen = columns.is_(self.name("lanes"), axis)
-            passed |= chosen & (columns[self.name("vector")] <= self._own(columns, axis))
+            passed |= chosen & (self._own(columns, axis) % columns[self.name("vector")] == 0)
         return passed
 
     def _threads_fit(self, columns: Columns) -> Any:
@@ -282,6 +295,7 @@ class BlockKernel:
                 (32, 8, True, {}), (1024, 32, True, {}),
             )
         ]  # fmt: skip
+        found += [(values, {}) for values in self._rows_of_warps()]
         found += [(values, deep | {KEEP: True}) for values in self._rows_in_turn()]
         found += self._shared(found)
         products = [(values, dict[str, Value]()) for values in product_seeds(self)]
@@ -301,6 +315,25 @@ class BlockKernel:
         whole = {axis: self.reach(axis, self.program.axes[axis]) for axis in self.shape.short}
         own = {self.name(f"{stem}.{a}"): n for a, n in whole.items() for stem in ("tile", "own")}
         return values | own
+
+    def _rows_of_warps(self) -> list[dict[str, Value]]:
+        """Rows whose length is no power of two, several in a block and each whole in one warp."""
+        lane, axes = self.shape.lanes[0], self.program.axes
+        free = [axis for axis in axes if axis not in self.shape.reduced]
+        rows = [t for t in self.tiles(lane) if t >= axes[lane]]
+        fits = [t for t in rows if t // WARP in self.own(lane) and t & (t - 1)]
+        if self.shape.reduced != (lane,) or not free or not fits:
+            return []
+        tile, own = fits[0], fits[0] // WARP
+        alone: dict[str, Value] = {
+            self.name(f"{stem}.{axis}"): 1 for axis in free for stem in ("tile", "own")
+        }
+        alone |= {self.name(f"tile.{lane}"): tile, self.name(f"own.{lane}"): own}
+        alone |= {self.name("lanes"): lane, self.name("vector"): gcd(self.widest, own)}
+        below = self.name(f"tile.{free[-1]}")
+        return [
+            alone | {below: rows} for rows in (4, 8) if rows <= self.reach(free[-1], axes[free[-1]])
+        ]
 
     def _rows_in_turn(self) -> list[dict[str, Value]]:
         """Whole rows one after the other, where sums are along them and across them."""
@@ -415,9 +448,14 @@ class BlockKernel:
             across = min(left_threads, max(1, top // mine))
             if axis in self.shape.reduced and axis != lane and not whole:
                 across = 1
+            if axis == lane and mine * across == top:
+                across = (fitting(self.tiles(axis), axes[axis], mine) or top) // mine
+            elif self.shape.is_beside(axis) and mine * across == top:
+                mine, across = shared_evenly(axes[axis], left_threads) or (mine, across)
             values[self.name(f"tile.{axis}")] = mine * across
             values[self.name(f"own.{axis}")] = mine
-            left_threads, left_own = left_threads // across, max(1, left_own // mine)
+            left_threads = power_above(max(1, left_threads // across) + 1) // 2  # a power of two
+            left_own = max(1, left_own // mine)
         return values
 
     # -- lowering

@@ -7,6 +7,7 @@ row that is too long for one block, or of which there are too few for all proces
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from ir.space import Columns
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.layouts.access import load_access
 from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.space.block_fitted import divides
 from ir.targets.cuda.text import scalars
 
 if TYPE_CHECKING:
@@ -79,11 +81,12 @@ def spread_seeds(kernel: BlockKernel) -> list[tuple[dict[str, Value], Mapping[st
     """Rows in two, four and eight blocks, alone and with those beside them in memory."""
     found: list[tuple[dict[str, Value], Mapping[str, Value]]] = []
     for axis in kernel.spread:
-        whole = kernel.whole(axis, kernel.program.axes[axis])
+        whole, extent = kernel.whole(axis, kernel.program.axes[axis]), kernel.program.axes[axis]
         for blocks in (8, 4, 2):
-            for threads in THREADS:
+            fitted = [t for t in kernel.tiles(axis) if t * blocks >= extent][:1]
+            for tile, threads in product((*fitted, whole // blocks), THREADS):
                 for beside in BESIDE:
-                    values = _seed(kernel, axis, whole // blocks, threads, beside)
+                    values = _seed(kernel, axis, tile, threads, beside)
                     if values and values not in [known for known, _ in found]:
                         found.append((values, {SPREAD: axis}))
     return found
@@ -102,18 +105,25 @@ def _seed(
             return None
         tiles[neighbour] = beside
     values: dict[str, Value] = {kernel.name("lanes"): lane}
-    left = threads
+    left, held = threads, 1
     for a in dict.fromkeys((lane, axis, *axes)):
         least = min(kernel.widest, tiles[a]) if a == lane else 1
-        across = min(left, tiles[a] // least)
+        across = _across(tiles[a], left, least)
         values[kernel.name(f"tile.{a}")] = tiles[a]
         values[kernel.name(f"own.{a}")] = tiles[a] // across
-        left //= across
-    held = prod(tiles.values()) * left // threads
-    if threads // left < WARP or held > MOST_HELD or max(tiles.values()) > kernel.most_points:
+        left, held = left // across, held * tiles[a] // across
+    few = prod(tiles.values()) < held * WARP
+    if few or held > MOST_HELD or max(tiles.values()) > kernel.most_points:
         return None
     values[kernel.name("vector")] = min(kernel.widest, int(values[kernel.name(f"own.{lane}")]))
     return values
+
+
+def _across(tile: int, threads: int, least: int) -> int:
+    """How many of so many threads share a tile, each with no fewer than the least points."""
+    own = (1 << power for power in range(tile.bit_length()))
+    fits = (tile // n for n in own if n >= least and divides(n, tile))
+    return max((count for count in fits if count <= threads), default=1)
 
 
 def _neighbour(kernel: BlockKernel) -> str:

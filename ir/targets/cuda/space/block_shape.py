@@ -59,6 +59,14 @@ class BlockShape:
         ranked = sorted(found, key=lambda axis: -found[axis])
         return tuple(ranked) or tuple(self.program.axes)[:1]
 
+    def has_rows(self, axis: str) -> bool:
+        """Whether what is summed along an axis lies side by side."""
+        return axis in self.reduced and axis in self.lanes
+
+    def is_beside(self, axis: str) -> bool:
+        """Whether an axis is summed together with one whose points lie side by side."""
+        return axis in self.reduced and axis not in self.lanes and self.lanes[0] in self.reduced
+
     @cached_property
     def short(self) -> tuple[str, ...]:
         """Axes that go along short last dimensions alone, none of them a lane."""
