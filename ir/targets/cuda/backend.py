@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ir.schedule import Schedule
     from ir.space import Space
 
-GENERATOR = "44"
+GENERATOR = "45"
 
 
 class CudaBackend:

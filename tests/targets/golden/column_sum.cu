@@ -9,41 +9,69 @@ TW_KERNEL __launch_bounds__(256) column_sum(const f32* __restrict__ X, f32* __re
     sum_1[i] = 0.0f;
   }
   for (i32 m_at = 0; m_at < 1000; m_at += 32) {
-    f32 X_2[8];
-    {
-      const f32* X_at = X + ((i64)(m_at + m_thread) * 60 + (i64)n_thread * 1);
-      #pragma unroll
-      for (i32 i_2 = 0; i_2 < 2; i_2++) {
-        if (((m_at + m_thread) + i_2 * 16) < 1000 && (n_thread + ((i_2 % 1) * 4 + 0)) < 60) {
-          const tw_vec16 w = tw_load_16_stream(X_at + ((i_2 * 16) * 60 + ((i_2 % 1) * 4 + 0)));
-          X_2[((i_2 % 1) * 4 + 0) + i_2 * 4] = tw_float(w.w[0]);
-          X_2[((i_2 % 1) * 4 + 1) + i_2 * 4] = tw_float(w.w[1]);
-          X_2[((i_2 % 1) * 4 + 2) + i_2 * 4] = tw_float(w.w[2]);
-          X_2[((i_2 % 1) * 4 + 3) + i_2 * 4] = tw_float(w.w[3]);
-        }
-        else {
-          X_2[((i_2 % 1) * 4 + 0) + i_2 * 4] = 0.0f;
-          X_2[((i_2 % 1) * 4 + 1) + i_2 * 4] = 0.0f;
-          X_2[((i_2 % 1) * 4 + 2) + i_2 * 4] = 0.0f;
-          X_2[((i_2 % 1) * 4 + 3) + i_2 * 4] = 0.0f;
+    if (m_at <= 968) {
+      f32 X_2[8];
+      {
+        const f32* X_at = X + ((i64)(m_at + m_thread) * 60 + (i64)n_thread * 1);
+        #pragma unroll
+        for (i32 i_2 = 0; i_2 < 2; i_2++) {
+          if (n_thread < 60) {
+            const tw_vec16 w = tw_load_16_stream(X_at + ((i_2 * 16) * 60 + ((i_2 % 1) * 4 + 0)));
+            X_2[((i_2 % 1) * 4 + 0) + i_2 * 4] = tw_float(w.w[0]);
+            X_2[((i_2 % 1) * 4 + 1) + i_2 * 4] = tw_float(w.w[1]);
+            X_2[((i_2 % 1) * 4 + 2) + i_2 * 4] = tw_float(w.w[2]);
+            X_2[((i_2 % 1) * 4 + 3) + i_2 * 4] = tw_float(w.w[3]);
+          }
+          else {
+            X_2[((i_2 % 1) * 4 + 0) + i_2 * 4] = 0.0f;
+            X_2[((i_2 % 1) * 4 + 1) + i_2 * 4] = 0.0f;
+            X_2[((i_2 % 1) * 4 + 2) + i_2 * 4] = 0.0f;
+            X_2[((i_2 % 1) * 4 + 3) + i_2 * 4] = 0.0f;
+          }
         }
       }
+      #pragma unroll
+      for (i32 i_3 = 0; i_3 < 8; i_3++) {
+        sum_1[(i_3 % 4)] = (sum_1[(i_3 % 4)] + X_2[(i_3 % 4) + ((i_3 / 4)) * 4]);
+      }
     }
-    #pragma unroll
-    for (i32 i_3 = 0; i_3 < 8; i_3++) {
-      sum_1[(i_3 % 4)] = (sum_1[(i_3 % 4)] + (((m_at + m_thread) + ((i_3 / 4)) * 16) < 1000 ? X_2[(i_3 % 4) + ((i_3 / 4)) * 4] : 0.0f));
+    else {
+      f32 X_3[8];
+      {
+        const f32* X_at_2 = X + ((i64)(m_at + m_thread) * 60 + (i64)n_thread * 1);
+        #pragma unroll
+        for (i32 i_4 = 0; i_4 < 2; i_4++) {
+          if (((m_at + m_thread) + i_4 * 16) < 1000 && n_thread < 60) {
+            const tw_vec16 w_2 = tw_load_16_stream(X_at_2 + ((i_4 * 16) * 60 + ((i_4 % 1) * 4 + 0)));
+            X_3[((i_4 % 1) * 4 + 0) + i_4 * 4] = tw_float(w_2.w[0]);
+            X_3[((i_4 % 1) * 4 + 1) + i_4 * 4] = tw_float(w_2.w[1]);
+            X_3[((i_4 % 1) * 4 + 2) + i_4 * 4] = tw_float(w_2.w[2]);
+            X_3[((i_4 % 1) * 4 + 3) + i_4 * 4] = tw_float(w_2.w[3]);
+          }
+          else {
+            X_3[((i_4 % 1) * 4 + 0) + i_4 * 4] = 0.0f;
+            X_3[((i_4 % 1) * 4 + 1) + i_4 * 4] = 0.0f;
+            X_3[((i_4 % 1) * 4 + 2) + i_4 * 4] = 0.0f;
+            X_3[((i_4 % 1) * 4 + 3) + i_4 * 4] = 0.0f;
+          }
+        }
+      }
+      #pragma unroll
+      for (i32 i_5 = 0; i_5 < 8; i_5++) {
+        sum_1[(i_5 % 4)] = (sum_1[(i_5 % 4)] + (((m_at + m_thread) + ((i_5 / 4)) * 16) < 1000 ? X_3[(i_5 % 4) + ((i_5 / 4)) * 4] : 0.0f));
+      }
     }
   }
   #pragma unroll
-  for (i32 i_4 = 0; i_4 < 4; i_4++) {
-    const f32 other = tw_shuffle_f32(sum_1[i_4], 16);
-    sum_1[i_4] = (sum_1[i_4] + other);
+  for (i32 i_6 = 0; i_6 < 4; i_6++) {
+    const f32 other = tw_shuffle_f32(sum_1[i_6], 16);
+    sum_1[i_6] = (sum_1[i_6] + other);
   }
   {
     f32* scratch = (f32*)(tw_shared_base());
     #pragma unroll
-    for (i32 i_5 = 0; i_5 < 4; i_5++) {
-      scratch[(i_5) * 256 + thread] = sum_1[i_5];
+    for (i32 i_7 = 0; i_7 < 4; i_7++) {
+      scratch[(i_7) * 256 + thread] = sum_1[i_7];
     }
     tw_sync();
     const i32 own = thread >> 5;
@@ -59,8 +87,8 @@ TW_KERNEL __launch_bounds__(256) column_sum(const f32* __restrict__ X, f32* __re
     tw_sync();
     if (own == 0) {
       #pragma unroll
-      for (i32 i_6 = 0; i_6 < 4; i_6++) {
-        sum_1[i_6] = scratch[(i_6) * 256 + first + 0];
+      for (i32 i_8 = 0; i_8 < 4; i_8++) {
+        sum_1[i_8] = scratch[(i_8) * 256 + first + 0];
       }
     }
   }

@@ -7,7 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import prod
+from math import gcd, prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from ir.space import Columns
 from ir.stages import is_reduction, reduced_axes
 from ir.target import Hardware
 from ir.targets.cuda.build.products import depends_on_reduction
+from ir.targets.cuda.build.readers import loaded_late
 from ir.targets.cuda.cost.alive import alive
 from ir.targets.cuda.cost.costs import (
     FILL_CLOCKS,
@@ -59,6 +61,8 @@ SPILT = 4.0  # times as long that it takes to issue what does not fit the regist
 BUSY_WARPS = 12.0  # with which a processor issues what it can
 ASKED_BYTES = 16.0  # that each of 1024 threads asks memory for, to have what it gives
 NEAR_BYTES = 131072.0  # of what a block looks up, that stay near it
+ACCESS = 4.0  # operations that an access of a thread comes to: its place, its condition
+ALONE = 0.2  # of memory's time, that a processor of one block loses as it waits and stores
 L2_SHARE = 0.35  # of the time that a byte takes from memory, of one that L2 has
 L2_KEPT = 0.6  # of L2, of what blocks are at when none of it is left as they come again
 # How much more operations in 64 bits take, and functions of floats, as one kernel on an H200.
@@ -123,7 +127,8 @@ class BlockCosts:
         busy = np.minimum(together * threads * asked / 1024.0, 1.0)
         busy = busy * np.minimum(share / together, 1.0)
         traffic = moved / MEMORY_BYTES_PER_CLOCK / self.hardware["sms"] * self._hints(columns)
-        work = self._work(tiles, own) / LANES_PER_CLOCK / self.hardware["sms"]
+        work = self._work(tiles, own) + ACCESS * self._asked_for(columns, own)
+        work = work / LANES_PER_CLOCK / self.hardware["sms"]
         shape = self.kernel.shape
         read = self.kernel.reads.clocks(columns, threads, shape.lanes, self._times(columns))
         read = read / self.hardware["sms"]
@@ -138,7 +143,7 @@ class BlockCosts:
         meeting = meeting + np.ceil(waves) * self._across_blocks(columns)
         inside = inside * self._uneven(blocks, resident, threads) * self._spilt(held, threads)
         once = np.minimum(traffic, traffic * self.program.bytes / moved)
-        gone = np.maximum(traffic * live, once)
+        gone = np.maximum(traffic * live, once) * self._alone(columns, together, trips)
         clocks = np.maximum(gone / np.clip(busy, 0.02, 1.0), inside)
         wait = wait + np.where(trips > 1, chained, 0.0)
         steps = np.ceil(waves) * np.maximum(trips * live, 1.0)
@@ -158,6 +163,12 @@ class BlockCosts:
         """The share of what main loops go over that masks leave."""
         reduced = self.kernel.shape.reduced
         return _product([alive(self.program, a, tiles, own, rows) for a in reduced], rows)
+
+    def _alone(self, columns: Columns, together: Array, trips: Array) -> Array:
+        """How much longer memory takes where few blocks of a processor load, meet and store in
+        turns, nothing beside them: those of one step, whose loads do not run ahead."""
+        ahead = (self._option(columns, AHEAD, 0) > 0) & (self._option(columns, WALKERS, 0) > 0)
+        return np.asarray(np.where((trips > 1) | ahead, 1.0, 1.0 + ALONE / together**2))
 
     def _asking(self, tiles: dict[str, Array]) -> Array:
         """The share of a tile's points along rows that are not behind their end."""
@@ -200,7 +211,10 @@ class BlockCosts:
             if not is_reduction(node):
                 continue
             turns = [np.log2(tiles[a] / own[a]) for a in reduced_axes(node)]
-            count = sum(turns, np.zeros(columns.rows)) * threads
+            warps = np.ceil(
+                _product([tiles[a] / own[a] for a in reduced_axes(node)], columns.rows) / WARP
+            )
+            count = (sum(turns, np.zeros(columns.rows)) + np.where(warps > 1, warps, 0.0)) * threads
             for axis, extent in self.program.axes.items():
                 if axis in node.axes:
                     count = count * np.ceil(extent / tiles[axis]) * own[axis]
@@ -280,10 +294,25 @@ class BlockCosts:
         """Registers of the values that a thread holds: of loads that are alike all that they
         read."""
         found = array_of(self.kernel.held(columns))
+        known = set[frozenset[str]]()
+        name = self.kernel.name(LOADS)
+        first = columns.is_(name, FIRST) if name in columns else np.zeros(columns.rows, dtype=bool)
         for group in self.kernel.reads.groups:
             own = array_of(self.kernel.count(columns, group.axes))
-            found = found + np.maximum(self.kernel.reads.elements(columns, group) - own, 0.0)
+            elements = self.kernel.reads.elements(columns, group)
+            more = np.maximum(elements - own, 0.0)
+            if frozenset(group.axes) in known:
+                more = np.where(first | (group.tensor not in self._late), elements, more)
+            known.add(frozenset(group.axes))
+            found = found + more
         return found
+
+    @cached_property
+    def _late(self) -> frozenset[str]:
+        """Tensors that no reduction waits for."""
+        nodes = self.program.nodes
+        loads = (nodes[position].op for position in loaded_late(self.program))
+        return frozenset(op.tensor for op in loads if isinstance(op, Load))
 
     @cached_property
     def _accesses(self) -> tuple[_Moved, ...]:
@@ -342,6 +371,19 @@ class BlockCosts:
         vector = np.gcd(columns[self.kernel.name("vector")], max(one.row, 1))
         more = SECTOR / (WARP * vector * one.size)
         return np.asarray(np.where((row % SECTOR > 0) & lanes, 1.0 + more, 1.0))
+
+    def _asked_for(self, columns: Columns, own: dict[str, Array]) -> Array:
+        """Accesses of threads: of vectors where neighbours lie in one thread."""
+        total, axes = np.zeros(columns.rows), self.program.axes
+        vector = columns[self.kernel.name("vector")]
+        for one in self._accesses:
+            width: Any = 1
+            if one.last and one.step == 1:
+                lanes = columns.is_(self.kernel.name("lanes"), one.last)
+                most = gcd(one.row or self.kernel.widest, self.kernel.widest)
+                width = np.gcd(np.where(lanes, vector, own[one.last].astype(np.int64)), most)
+            total = total + prod(axes[a] for a in one.axes) / width
+        return np.asarray(total, dtype=np.float64)
 
     def _stored_run(self, one: _Moved, tiles: dict[str, Array]) -> Array:
         """Elements of a store that lie behind one another, of tiles that have all of its last

@@ -51,6 +51,7 @@ from ir.targets.cuda.text.registers import SCRATCH_BYTES, Fragment, Team
 from ir.targets.cuda.text.transfers import Staged
 from ir.targets.cuda.text.writer import Writer
 
+MOST_TWICE = 512  # values of a thread in a step that is written twice
 SCRATCH_ROOM = 32 << 10  # bytes in which reductions after one another have places of their own
 
 
@@ -195,7 +196,27 @@ class BlockLowering(Printer):
             self.body.later = " || ".join(later)
             with self.e.scope(), self.e.repeating(True):
                 self._stop(loop, axis)
+                self._step(loop, axis)
+
+    def _step(self, loop: Loop, axis: str) -> None:
+        """The statements of a step; of those that lie inside the axis without a guard, where what a
+        step does is short enough to be written twice."""
+        e, at = self.e, self.e.origins[axis]
+        done = (self.kernel.operation(do.operation) for do in walk(loop.body) if isinstance(do, Do))
+        nodes = (self.program.nodes[part.node] for one in done for part in one.parts)
+        length = sum(self.plan.frame.count(node.axes) for node in nodes)
+        if not e.ragged(axis) or length > MOST_TWICE:
+            self.all(loop.body)
+            return
+        before = (e.exchanges, e.scratch_registers, e.shared_place)
+        with self.w.block(f"if ({at} <= {self.program.axes[axis] - self.plan.tiles[axis]})"):
+            e.full[axis] = at
+            with e.scope():
                 self.all(loop.body)
+            del e.full[axis]
+        e.exchanges, e.scratch_registers, e.shared_place = before  # of one step
+        with self.w.block("else"), e.scope():
+            self.all(loop.body)
 
     def _stop(self, loop: Loop, axis: str) -> None:
         """Leave the innermost loop, along `axis`, where none of a thread's points has more to come:

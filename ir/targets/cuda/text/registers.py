@@ -82,6 +82,8 @@ class Registers:
         self.origins: dict[str, str] = {}
         self.assumed: frozenset[int] = frozenset()  # conditions that hold for the whole block
         self.inside_of: frozenset[str] = frozenset()  # axes inside of which the whole block lies
+        self.full: dict[str, str] = {}  # where tiles begin that lie inside their axis, by axis
+        self._alike: dict[str, frozenset[Digit]] = {}
         self.values: dict[int, Fragment] = {}
         self.fixed: dict[Digit, str] = {}
         self.looped: frozenset[str] = frozenset()
@@ -157,11 +159,44 @@ class Registers:
     def inside(self, axes: Iterable[str], point: Point) -> str:
         """A condition that the point lies within ragged axes; empty if it always does."""
         conditions = [
-            f"{self.coordinate(axis, point)} < {self.program.axes[axis]}"
+            self._within(axis, point)
             for axis in axes
-            if self.ragged(axis)
+            if self.ragged(axis) and self.full.get(axis) != self.origins.get(axis, "0")
         ]
         return " && ".join(conditions)
+
+    def _within(self, axis: str, point: Point) -> str:
+        """A condition that the point lies within one axis. Neighbours of a vector at whose
+        multiples the axis ends have the same; of a tile that has all of the axis, compilers see
+        which registers of no thread are outside."""
+        extent, alike = self.program.axes[axis], self._alike_along(axis)
+        parts = [
+            times(point.digits[digit], digit.stride)
+            for digit in self.frame.own((axis,))
+            if point.digits[digit] != "0" and digit not in alike
+        ]
+        step, base = " + ".join(parts), self.base(axis)
+        text = f"({base} + {step}) < {extent}" if step else f"{base} < {extent}"
+        if axis in self.origins or not step:
+            return text
+        most = sum((digit.size - 1) * digit.stride(axis) for digit in self.frame.threads)
+        return f"({step} + {most} < {extent} || {text})"
+
+    def _alike_along(self, axis: str) -> frozenset[Digit]:
+        """Digits of registers whose points are on the same side of the axis' end."""
+        if axis not in self._alike:
+            own, found, size = self.frame.own((axis,)), set[Digit](), 1
+            across = [digit.stride(axis) for digit in self.frame.threads if digit.stride(axis)]
+            for digit in sorted(own, key=lambda digit: digit.stride):
+                more = size * digit.size
+                others = (one.stride for one in own if one not in found and one != digit)
+                ends = (self.program.axes[axis], self.tiles[axis], *across, *others)
+                if digit.stride != size or any(place % more for place in ends):
+                    break
+                found.add(digit)
+                size = more
+            self._alike[axis] = frozenset(found)
+        return self._alike[axis]
 
     def points(self, axes: Iterable[str]) -> str:
         """How many points of a tile lie within its axes."""
