@@ -401,9 +401,12 @@ class BlockKernel:
 
     @property
     def _aligned(self) -> int:
-        """Elements of the longest vector at multiples of which all rows that are stored begin."""
+        """Elements of the longest vector at multiples of which all rows begin, those that are
+        stored and those of the largest tensor that is read."""
         stored = (store.axes for _, store in self.program.stores() if len(store.axes) > 1)
-        return gcd(self.widest, *(self.program.axes[axes[-1]] for axes in stored))
+        read = max(self.program.inputs, key=lambda spec: prod(spec.shape), default=None)
+        rows = [read.shape[-1]] if read is not None and len(read.shape) > 1 else []
+        return gcd(self.widest, *(self.program.axes[axes[-1]] for axes in stored), *rows)
 
     def _with_options(
         self, wanted: Sequence[tuple[dict[str, Value], Mapping[str, Value]]]
