@@ -30,7 +30,7 @@ from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Now, Reduce
 from ir.ops.store import Store
 from ir.oracle_parts import fused, of_output, read_by_one, slices_of
-from ir.perturbed import COPIES, REACHES, RUNS, Noise, distance
+from ir.perturbed import COPIES, REACHES, RUNS, Noise, beside, distance
 from ir.program import Program
 from ir.propagation import reach
 from ir.roundoff import ErrorModel
@@ -176,7 +176,7 @@ def sampled(
                 for one in runs:
                     apart = REACHES / scale * distance(one, exact[name])
                     worst[name] = np.maximum(worst[name], apart)
-    return worst
+    return {name: beside(array) for name, array in worst.items()}
 
 
 def _run(still: Evaluation, noise: Noise) -> dict[str, Array]:
