@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,15 +25,17 @@ import numpy as np
 from ir.axes import Axis
 from ir.builder import Graph, cast, contract, where
 from ir.dtypes import TOGETHER, dtype_of, holding, holds, is_float, rounded, whole_range
+from ir.errors import UsageError
 from ir.functions import bitcast
 from ir.narrow_parts import LONGEST, PART, STEPWISE, pairs_of
 from ir.ops.base import volume
 from ir.ops.map import Cast, Constant, Map
 from ir.ops.read import Read
 from ir.ops.reduce import Contract
-from ir.program import Program
+from ir.program import Node, Program
 from ir.rewrite.cutting import fresh
 from ir.rewrite.graft import copy_node, graft
+from ir.rewrite.parting import parted
 from ir.rewrite.spans import Span, spans_of
 from ir.tiles import Tile, apply
 
@@ -40,6 +43,7 @@ NAME = "narrow-parts"
 WHY = "a wide factor is the sum of narrow ones, and a product of sums that of all their products"
 ROUNDING = "products of parts below the last bit are left out"
 BITS = 8  # what a part holds
+UNIT = 64  # points that parts of a long sum are multiples of
 WIDE = "f32"
 LARGEST = 3.3895e38  # of the parts' type
 CHOICES = ("max", "min", "neg", "abs", "where")  # functions that give one of their numbers
@@ -76,7 +80,8 @@ class Narrowed:
 def narrowed(program: Program, apart: bool = False) -> Narrowed | None:
     """The program with its wide products of matrices as products of narrow parts; None if it has
     none. `apart`: parts of one factor alone, and of one that is made of sums, are products of their
-    own."""
+    own. Sums that are too long for tensor cores are sums of shorter ones."""
+    program = shortened(program)
     splits = {s.position: s for n in range(len(program.nodes)) for s in _split(program, n)}
     beside = {p for p, split in splits.items() if apart and _is_beside(program, split)}
     if not splits or (apart and not beside):
@@ -105,6 +110,21 @@ def narrowed(program: Program, apart: bool = False) -> Narrowed | None:
     }
     points = sum(volume(program.scope, program.nodes[arg].axes) * count for arg, count in parts)
     return Narrowed(graph.program(), min(splits), 2 * points * dtype_of(PART).bytes)
+
+
+def shortened(program: Program) -> Program:
+    """The program with sums of wide products that are longer than `LONGEST` as sums of parts that
+    are not, each by itself; as it is where it has none, or such as are not to be parted."""
+    for node in program.nodes:
+        if not isinstance(node.op, Contract) or not _is_wide(program, node):
+            continue
+        points = volume(program.scope, node.op.over)
+        axis = max(node.op.over, key=lambda name: program.axes[name])
+        parts = -(-points // LONGEST)
+        if parts > 1 and parts * UNIT <= program.axes[axis]:
+            with suppress(UsageError):  # an axis that is stored, or summed in turn
+                return shortened(parted(program, axis, parts, UNIT))
+    return program
 
 
 def _factors(program: Program, split: _Split) -> Iterator[int]:
@@ -274,21 +294,25 @@ def _before_cast(program: Program, position: int, kinds: Sequence[_Kind | None])
 def _split(program: Program, position: int) -> list[_Split]:
     """How a product may be split, if it is one of matrices whose factors are wide."""
     node = program.nodes[position]
-    if not isinstance(node.op, Contract) or node.dtype != WIDE:
+    if not isinstance(node.op, Contract) or not _is_wide(program, node):
         return []
-    left, right = (program.nodes[arg] for arg in node.args)
-    if not set(left.axes) - set(right.axes) or not set(right.axes) - set(left.axes):
-        return []
-    narrow = {left.dtype, right.dtype} == {PART}
-    if narrow or any(not is_float(one.dtype) or one.dtype == "f64" for one in (left, right)):
-        return []
-    summed = volume(program.scope, node.op.over)
-    if summed > LONGEST or "tf32" in (left.dtype, right.dtype):
-        return []
-    if left.dtype == right.dtype != WIDE:
+    if volume(program.scope, node.op.over) > LONGEST:
         return []
     counts = [-(-bits_of(program, arg) // BITS) for arg in node.args]
     return [_Split(position, (counts[0], counts[1]))]
+
+
+def _is_wide(program: Program, node: Node) -> bool:
+    """Whether a contraction is a product of matrices with a factor that has parts."""
+    if node.dtype != WIDE:
+        return False
+    left, right = (program.nodes[arg] for arg in node.args)
+    if not set(left.axes) - set(right.axes) or not set(right.axes) - set(left.axes):
+        return False
+    types = {left.dtype, right.dtype}
+    if types == {PART} or any(not is_float(dtype) or dtype == "f64" for dtype in types):
+        return False
+    return "tf32" not in types and (len(types) == 2 or WIDE in types)
 
 
 def bits_of(program: Program, position: int) -> int:

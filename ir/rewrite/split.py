@@ -196,7 +196,7 @@ class _Split(Rebuild):
         given = self.nodes[position].args
         zero = isinstance(op, Contract) and any(self._ends(a) for a in given)
         args = [
-            tile if self.in_axis not in tile.axes or (zero and self._loaded(arg))
+            tile if self.in_axis not in tile.axes or (zero and self._is_number(arg))
             else self._inside(tile, kind)
             for arg, tile in zip(given, args, strict=True)
         ]  # fmt: skip
@@ -208,9 +208,18 @@ class _Split(Rebuild):
         op = self.nodes[position].op
         return isinstance(op, Load) and op.fill in (None, 0)
 
+    def _is_number(self, position: int) -> bool:
+        """Whether an operand is loaded numbers, or made of such as end where the axis does."""
+        return self._loaded(position) or self._ends(position)
+
     def _ends(self, position: int) -> bool:
-        """Whether an operand is a tensor that ends where the axis does: it reads 0 beyond."""
-        op = self.nodes[position].op
+        """Whether an operand is a tensor that ends where the axis does, so that it reads 0 beyond,
+        or a product of loaded numbers with one that does."""
+        op, args = self.nodes[position].op, self.nodes[position].args
+        if isinstance(op, Cast) and is_float(op.dtype):
+            return self._ends(args[0])
+        if op == Map("mul"):
+            return any(map(self._ends, args)) and all(map(self._is_number, args))
         if not isinstance(op, Load):
             return False
         shape = self.program.scope.tensors[op.tensor].shape

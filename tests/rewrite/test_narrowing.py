@@ -16,10 +16,13 @@ from ir.dtypes import from_float, to_float
 from ir.narrow_parts import PART, STEPWISE
 from ir.ops.base import Array
 from ir.ops.load import Load
+from ir.ops.map import Map
 from ir.ops.reduce import Contract
 from ir.oracle import evaluate, random_inputs
+from ir.rewrite import narrowing
 from ir.rewrite.forms import forms_of, reason_of
-from ir.rewrite.narrowing import NAME, bits_of, narrowed, unwidened
+from ir.rewrite.narrowing import NAME, bits_of, narrowed, shortened, unwidened
+from ir.rewrite.split import split
 from ir.rewrite.work import Rates
 from ir.target import KnowsMachines, get_backend
 from ir.targets.cuda.build.cut import WGMMA, cut_program
@@ -331,3 +334,48 @@ def test_two_sums_that_share_factors_are_products_of_parts() -> None:
     rates = Rates({"f32": 6e12, "bf16": 1e15}, other=3e13, bytes=4e12)
     forms = forms_of(g.program(), rates).offered
     assert any(step.rule == NAME for form in forms for step in form.steps)
+
+
+@pytest.mark.parametrize("name", ["of two", "computed", "widened"])
+@pytest.mark.parametrize("size", [8 * 64, 8 * 64 - 3])
+def test_sums_too_long_for_tensor_cores_are_sums_of_shorter_ones(
+    name: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of whole units, of which the last one ends early."""
+    program = product(FACTORS[name][0], "f32", size)
+    assert shortened(program) == program
+    monkeypatch.setattr(narrowing, "LONGEST", 128)
+    found = narrowed(program)
+    assert found is not None
+    lengths = [
+        np.prod([found.program.axes[axis] for axis in node.op.over if axis != "parts"])
+        for node in found.program.nodes
+        if isinstance(node.op, Contract)
+    ]
+    assert lengths == [128]
+    inputs = random_inputs(program, np.random.default_rng(1))
+    want, have = (evaluate(one, inputs)["z"] for one in (program, found.program))
+    np.testing.assert_allclose(have, want, rtol=0, atol=2.0**-23 * np.abs(want).max())
+
+
+def test_products_of_loaded_numbers_need_no_mask_where_their_tensors_end() -> None:
+    program = product(FACTORS["of two"][0], "f32", 500)
+    masked = product(FACTORS["computed"][0], "f32", 500)  # of which exp(0) is 1
+    for one, masks in ((program, 0), (masked, 1)):
+        parts = split(one, "k", 4, 32)
+        assert sum(node.op == Map("where") for node in parts.nodes) == masks
+        inputs = random_inputs(one, np.random.default_rng(2))
+        np.testing.assert_allclose(evaluate(parts, inputs)["z"], evaluate(one, inputs)["z"])
+
+
+def test_long_sums_that_others_read_point_by_point_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(narrowing, "LONGEST", 128)
+    graph = Graph("stored")
+    m, n, k = graph.axes(m=5, n=6, k=512)
+    x, y = graph.input("x", (m, k), "f32"), graph.input("y", (k, n), "f32")
+    square = x * x
+    graph.output("s", square, "f32", (m, k))
+    graph.output("z", contract(square, y, over=k), "f32", (m, n))
+    assert narrowed(graph.program()) is None
