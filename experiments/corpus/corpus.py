@@ -81,9 +81,9 @@ class Room:
                 yield program, halved
 
 
-def listed(path: Path) -> dict[str, Row]:
+def listed(path: Path, extent: str) -> dict[str, Row]:
     """Rows by label of a file: each with `operator`, `family` and `arguments`; of a file of
-    programs here, all that it has full extents of.
+    programs here, all that it has extents of, `full` or `small`.
 
     An operator of programs.py is written as its name behind a colon, one of another file here with
     the file's name in front. `against` are texts in the names of the peers to compare it with.
@@ -92,7 +92,7 @@ def listed(path: Path) -> dict[str, Row]:
         extents = importlib.import_module(path.stem).EXTENTS
         return {
             name: {"operator": f"{path.name}:{name}", "family": path.stem, "setting": "",
-                   "arguments": given["full"]}
+                   "arguments": given[extent]}
             for name, given in extents.items()
         }  # fmt: skip
     found = json.loads(path.read_text())
@@ -115,7 +115,7 @@ def cases(given: argparse.Namespace) -> dict[str, Row]:
         return {
             name: row | {"arguments": room.fitted(operator_of(name, row), row["arguments"])}
             for path in given.cases
-            for name, row in listed(path).items()
+            for name, row in listed(path, "small" if small else "full").items()
         }
     found = {}
     for family in families():
