@@ -90,6 +90,18 @@ def normal_columns() -> Program:
     return load_operator("batchnorm").build(n=1500, c=8, dtype="bf16")
 
 
+def pooled() -> Program:
+    """Rows that are weighed by a softmax of a sum of each."""
+    g = Graph("pooled")
+    b, t, d = g.axes(b=2, t=70, d=300)
+    x = g.input("X", (b, t, d), "f16")
+    z = reduce("sum", cast(x, "f32") * g.input("w", (d,), "f32"), over=d) * 0.05
+    p = exp(z - reduce("max", z, over=t))
+    y = reduce("sum", p * cast(x, "f32"), over=t) / reduce("sum", p, over=t)
+    g.output("Y", y, "f32", (b, d))
+    return g.program()
+
+
 def long_softmax() -> Program:
     return load_operator("softmax").build(m=3, n=2000, dtype="bf16")
 
@@ -187,7 +199,7 @@ def similarities(n: int = 64, m: int = 512, d: int = 64) -> Program:
 
 
 CHAINS = (similarities, divided, rotated, one_query, long_rows, two_scores, wide_values, gradients)
-ALONG = (normal_columns, long_softmax, groups, row_gradients, column_sums)
+ALONG = (normal_columns, pooled, long_softmax, groups, row_gradients, column_sums)
 
 
 def similarity(b: int = 2, h: int = 9, w: int = 21) -> Program:

@@ -68,7 +68,7 @@ def cut_program(
     program: Program, everywhere: bool = False, engine: str = WGMMA,
     taken: frozenset[str] = frozenset(), joined: bool = False, alone: bool = False,
     chained: bool = False, held: int = WHOLE, beside: bool = False, together: bool = False,
-    sharing: bool = False,
+    sharing: bool = False, across: bool = False,
 ) -> tuple[Program, ...]:  # fmt: skip
     """Kernels in order of execution. With `everywhere`, every reduction has its own; if `joined`,
     outputs that share one have a kernel even where some vary along fewer axes, and if `beside`,
@@ -76,12 +76,14 @@ def cut_program(
     `alone` if what is reduced beside them goes through memory, if `sharing` but for what is reduced
     of a product that they are made of. If `chained`, those that meet on the way to another product
     stay together, whatever they sum over. `held`: the longest sum of a product that another one is
-    made of. If `together`, reductions of the same rows have one kernel, and a product has what is
-    made of it point by point, and what else is reduced of a product that it is made of.
+    made of. If `across`, sums across rows have a kernel with the sums of rows that they are made
+    of, where a block has room for such a row. If `together`, reductions of the same rows have one
+    kernel, and a product has what is made of it point by point, and what else is reduced of a
+    product that it is made of.
 
     What `engine` cannot take as it is goes through memory, by names that are not `taken`.
     """
-    rows = ROW if beside else WHOLE
+    rows = ROW if beside or across else WHOLE
     boundaries = (
         set[int]()
         if everywhere
@@ -326,6 +328,21 @@ def _cuts_apart(
     own = product_of(program, second)
     return bool(wider and own is not None and own.rows and own.columns and not heavy
                 and not before & after)  # fmt: skip
+
+
+def has_rows_across(program: Program) -> bool:
+    """Whether sums across rows are made of sums of those rows, each as long as a block has room for
+    and too long to be computed again."""
+    for late in (node for node in program.nodes if is_reduction(node)):
+        after = {*reduced_axes(late)}
+        for first in depends_on_reduction(program, late.args[0]):
+            early, before = program.nodes[first], {*reduced_axes(program.nodes[first])}
+            across = after & {*early.axes} and not before & after
+            product = product_of(program, first)
+            heavy = product is not None and product.rows and product.columns
+            if across and not heavy and WHOLE < volume(program, tuple(before)) <= ROW:
+                return True
+    return False
 
 
 def _walked_later(program: Program, first: int, axes: set[str]) -> bool:

@@ -40,7 +40,7 @@ from ir.targets.cuda.space.block import BlockKernel
 from ir.targets.cuda.space.cluster_rules import exchange_fits
 from ir.targets.cuda.space.mma import MmaKernel
 from ir.targets.cuda.space.plain import PlainCudaKernel
-from ir.targets.cuda.space.residences import BESIDE, HANDED, USUAL, pieces_of
+from ir.targets.cuda.space.residences import BESIDE, HANDED, HELD, USUAL, pieces_of
 from ir.targets.cuda.space.split_rules import (
     merged_inside,
     merged_once,
@@ -89,7 +89,8 @@ def kernels_of(
     taken = frozenset(spec.name for phase in phases for spec in phase.program.tensors)
     for phase in phases:
         first = len(found) if len(phases) > 1 else None
-        ways = ways_of(residence != USUAL, residence.startswith(BESIDE))
+        beside, across = (residence.startswith(word) for word in (BESIDE, HELD))
+        ways = ways_of(residence != USUAL, beside, across)
         kernels: tuple[AnyKernel, ...] = ()
         own = (program, phase, first, taken, hardware)
         if engine == FORMED:

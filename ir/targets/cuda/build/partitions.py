@@ -16,13 +16,16 @@ LONG: Way = {**CHAINED, "held": HELD}
 SHARING: Way = {**JOINED, "alone": True, "sharing": True}
 ALONE: Way = {"alone": True}
 APART: Way = {**JOINED, "held": 0}  # products that others are made of, through memory
+ACROSS: Way = {**LONG, "across": True}
 EVERYWHERE: Way = {"everywhere": True}
 
 
-def ways_of(stored: bool, beside: bool) -> tuple[Way, ...]:
-    """Those of a residence: one that has values `stored` has longer sums in one kernel, too, and
-    one with outputs `beside` others has those in theirs."""
-    more = ({**LONG, "beside": True},) if beside else (LONG,) if stored else ()
+def ways_of(stored: bool, beside: bool, across: bool = False) -> tuple[Way, ...]:
+    """Those of a residence: one that has values `stored` has longer sums in one kernel, too, one
+    with outputs `beside` others has those in theirs, and one with sums `across` rows those of the
+    rows."""
+    more: tuple[Way, ...] = ({**LONG, "beside": True},) if beside else (LONG,) if stored else ()
+    more = (*((ACROSS,) if across else ()), *more)
     return (*more, CHAINED, JOINED, {}, SHARING, ALONE, APART, EVERYWHERE)
 
 

@@ -25,7 +25,7 @@ from ir.rewrite.joining import joined_axes
 from ir.rewrite.parting import cut
 from ir.rewrite.stated import stated
 from ir.targets.cuda.build.boundaries import boundary_of, last_of
-from ir.targets.cuda.build.cut import stored_at
+from ir.targets.cuda.build.cut import has_rows_across, stored_at
 from ir.targets.cuda.build.laid import Known, laid_anew, outputs_anew
 from ir.targets.cuda.build.orders import is_for_tensor_cores
 from ir.targets.cuda.build.outputs import has_stores_beside
@@ -73,6 +73,10 @@ BESIDE = "outputs-beside"
 """Nothing more than usually; what is reduced is an output beside one over all of its points, in the
 same kernel: what both are made of is read once, and blocks are as many as sums. Begins the name of
 such a residence in parts, too, each of which has sums of its own."""
+HELD = "rows-held"
+"""Nothing that is a sum of a row, of which sums across rows are made (scores that weigh the very
+rows that they are sums of): a block has whole rows, and reads them once. Begins the name of such a
+residence in parts, too."""
 PARTS = "parts-"
 """Results of a long chain of reductions, or of those across products, for each of so many parts of
 their axis, which are merged."""
@@ -104,7 +108,8 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
     residence = next((word for word in words if word not in (HANDED, *BESIDES)), JOINED)
     known: Known = {}
     wide = residence.startswith(WIDE)
-    residence = residence.removeprefix(WIDE).removeprefix("-") or JOINED
+    for word in (WIDE, HELD):
+        residence = residence.removeprefix(word).removeprefix("-") or JOINED
     found: list[Phase] = []
     taken = {spec.name for phase in phases for spec in phase.program.tensors}
     for phase in phases:
@@ -169,8 +174,10 @@ def residences(program: Program, processors: int) -> tuple[str, ...]:
             found.setdefault(pieces_of(program, name), name)
     beside = any(has_stores_beside(p.program) for p in pieces_of(program, BESIDE) if not p.plain)
     shared = dict.fromkeys(n for phase in usual for n in counts_beside(phase, processors))
+    across = any(has_rows_across(p.program) for p in pieces_of(program, JOINED) if not p.plain)
     return (
         *found.values(), *([BESIDE] if beside else []),
+        *([HELD, *(f"{HELD}-{name}" for name in parts)] if across else []),
         *(f"{BESIDE}-{PARTS}{count}" for count in shared),
     )  # fmt: skip
 
