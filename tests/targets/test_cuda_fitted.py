@@ -99,3 +99,37 @@ def test_rows_of_fitted_tiles_are_right(
                 found += 1
                 assert emulated(program, space.schedule(row), H200) == []
     assert found or pins or name == "groupnorm"
+
+
+def test_searches_begin_with_tiles_that_fit() -> None:
+    """5,120 elements in 8,192 places took 0.110 ms, 0.087 in as many (H200)."""
+    program = load_operator("layernorm").build(m=16384, n=5120, dtype="bf16")
+    space = CudaBackend().space(program, H200)
+    rows = space.seed_rows(np.random.default_rng(0))
+    assert space.estimate is not None
+    best = space.schedule(rows[space.estimate(space.columns(rows)).argmin()])
+    assert best["tile.n"] == 5120
+
+
+def test_steps_inside_their_axis_have_no_guard() -> None:
+    program = load_operator("log_softmax").build(m=64, n=100_003)
+    space = CudaBackend().space(program, H200).pin({"tile.n": 4096, "ahead": 0, "tile.m": 1})
+    schedule = space.schedule(space.sample(np.random.default_rng(0), 1)[0])
+    text = CudaBackend().lower(program, schedule, H200).text("cuda").rpartition("//@ kernel")[2]
+    whole = f"<= {100_003 - 4096}) {{"
+    assert whole in text
+    for part in text.split(whole)[1:]:
+        inside, _, behind = part.partition("    else {")
+        assert "< 100003" not in inside
+        assert "< 100003" in behind
+
+
+def test_one_guard_serves_the_elements_of_a_vector() -> None:
+    program = load_operator("log_softmax").build(m=64, n=100_000, dtype="bf16")
+    pins = {"tile.n": 8192, "ahead": 0, "tile.m": 1, "vector": 8, "own.n": 16}
+    space = CudaBackend().space(program, H200).pin(pins)
+    schedule = space.schedule(space.sample(np.random.default_rng(0), 1)[0])
+    text = CudaBackend().lower(program, schedule, H200).text("cuda").rpartition("//@ kernel")[2]
+    guards = [line for line in text.splitlines() if "< 100000" in line and "for (" not in line]
+    assert guards
+    assert not any("% 8" in line.partition("< 100000")[0].rpartition("(((")[2] for line in guards)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from explorer.runtime import nvrtc
-from ir import Graph, cast, contract, exp, maximum, reduce, rsqrt, uniform
+from ir import Graph, cast, contract, cumulative, exp, maximum, reduce, rsqrt, uniform
 from ir.errors import MissingTarget, UsageError
 from ir.inputs import random_inputs
 from ir.program import Program
@@ -19,7 +19,7 @@ from ir.schedule import Schedule
 from ir.targets.cuda.build.kernels import kernels_of
 from ir.targets.cuda.build.program_text import lower_all
 from ir.targets.cuda.space.engines import residence_space, routes_of
-from ir.targets.cuda.space.residences import BESIDE, OPERANDS, USUAL, residences
+from ir.targets.cuda.space.residences import BESIDE, HELD, OPERANDS, USUAL, residences
 from tests.emulator.emulate import compiler
 from tests.few import draws
 from tests.judging import bounds_of
@@ -508,3 +508,34 @@ def test_tma_stores_no_tile_whose_rows_lie_otherwise_in_memory() -> None:
         program, route.own(space.schedule(rows[0]).as_dict()), HARDWARE, route.engine, name
     )
     assert not problems(program, kernel, inputs, bounds, 0)
+
+
+def test_rows_that_a_score_of_their_own_weighs_are_read_once() -> None:
+    """251 x 2,000 x 2,560 in bf16 took 1.21 ms in two passes, 0.557 in one (H200)."""
+    g = Graph("scored")
+    b, t, d = g.axes(b=251, t=2000, d=2560)
+    x = cast(g.input("X", (b, t, d), "bf16"), "f32")
+    z = reduce("sum", x * g.input("w", (d,), "f32"), over=d)
+    p = exp(z - reduce("max", z, over=t))
+    g.output("Y", reduce("sum", p * x, over=t) / reduce("sum", p, over=t), "f32", (b, d))
+    program = g.program()
+    (held,) = kernels_of(program, HARDWARE, "fma", HELD)
+    assert {spec.name for spec in held.program.inputs} == {"X", "w"}
+    assert len(kernels_of(program, HARDWARE, "fma", USUAL)) == 2
+    space = BACKEND.space(program, HARDWARE)
+    offered = next(d for d in space.decisions if d.name == "residence").domain
+    assert any(str(name).startswith(HELD) for name in offered)
+    assert HELD not in residences(load_operator("layernorm").build(m=64, n=4096), 132)
+
+
+def test_rows_that_begin_anywhere_are_not_written_step_by_step() -> None:
+    """Threads that write a row each, element by element, took 4.8 ms where two folds took 1.7."""
+    g = Graph("below")
+    n, t = g.axes(n=100_003, t=2521)
+    wealth = cumulative("sum", g.input("R", (n, t), "f32"), along=t)
+    g.output("D", cumulative("max", wealth, along=t) - wealth, "f32", (n, t))
+    space = BACKEND.space(g.program(), HARDWARE)
+    rows = space.seed_rows(np.random.default_rng(0))
+    assert space.estimate is not None
+    best = space.schedule(rows[space.estimate(space.columns(rows)).argmin()])
+    assert best.as_dict().get("residence", USUAL) == USUAL

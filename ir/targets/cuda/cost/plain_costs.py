@@ -33,7 +33,7 @@ from ir.schedule import Value
 from ir.targets.cuda.cost.line_costs import lines_of
 from ir.targets.cuda.cost.overlap_costs import OverlapCosts
 from ir.targets.cuda.cost.product_costs import ProductCosts
-from ir.targets.cuda.cost.touched import repeated, touched_bytes
+from ir.targets.cuda.cost.touched import repeated, touched_bytes, written_apart
 from ir.targets.cuda.plain.plain_held import asks_of, waits_of
 from ir.targets.cuda.plain.plain_products import Tile, tile_of
 from ir.targets.cuda.plain.plain_shape import loops_of_registers
@@ -219,8 +219,9 @@ class PlainCosts:
 
     @staticmethod
     def _requests(step: PlainStep, how: _How) -> Array:
-        """Those of a point's rows, where threads read and write words of their own."""
-        found = np.zeros(len(how.steps))
+        """Those of a point's rows, where threads read and write words of their own; elements that
+        they write one by one, where these are of rows that begin anywhere."""
+        found = np.full(len(how.steps), 0.0 if step.pitches else written_apart(step.plain))
         pairs = np.stack([how.steps, how.staged], axis=1).astype(int)
         for count, staged in np.unique(pairs, axis=0) if step.pitches else ():
             here = (pairs == (count, staged)).all(axis=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ir.dtypes import dtype_of
 from ir.plain.accesses import arrays_in, every, nested, scalars_of
 from ir.plain.code import (
     Accumulate,
@@ -53,6 +54,20 @@ def _written_again(kernel: PlainKernel, tensors: frozenset[str]) -> dict[str, fl
         beside = (Walk(name.name, lets).stride(s.index) == 1 for name in moved)
         if s.array in arrays_in((s.value,)) and not any(beside):
             found[s.array] = found.get(s.array, 0.0) + often
+    return found
+
+
+def written_apart(kernel: PlainKernel) -> float:
+    """How many elements a point's steps write one by one where those of the next point lie in other
+    sectors: parts of rows, which memory takes one at a time."""
+    sizes = {spec.name: dtype_of(spec.dtype).bytes for spec in kernel.tensors}
+    lets = {s.name.name: s.value for s in every(kernel.body) if isinstance(s, Let)}
+    found = 0.0
+    for s, often in repeated(kernel.body) if kernel.points else ():
+        if isinstance(s, Write) and s.array in sizes and often > 1:
+            stride = Walk(kernel.points[-1][0].name, lets).stride(s.index)
+            if stride is not None and abs(stride) * sizes[s.array] >= SECTOR:
+                found += often
     return found
 
 
