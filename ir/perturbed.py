@@ -28,6 +28,7 @@ _FLUSHED = max(FLUSHED.values())
 _WIDTH = 12.0**0.5  # of a range in which all numbers are as likely, over the root of their variance
 REACHES = 8.0  # times the largest distance of so many runs: what is close in all of them by chance
 BESIDE, NEAR, NEARER = 32, 4.0, 4.0  # neighbours, the part of theirs that one has, and of its own
+_AT_ONCE = BESIDE << 19  # elements that are compared with their neighbours
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,11 @@ def beside(reaches: Array) -> Array:
     one has a `NEAR`-th of what those beside it have in the mean, up to `NEARER` times its own: that
     of a smaller number beside larger ones is its own business, and none stays none.
     """
-    flat = reaches.reshape(-1)
-    whole = flat.size - flat.size % BESIDE
-    if not whole:
-        return reaches
-    known = np.where(np.isfinite(flat), flat, 0.0)
-    blocks = known[:whole].reshape(-1, BESIDE).mean(axis=1, keepdims=True) / NEAR
-    found = flat.copy()
-    part = found[:whole].reshape(-1, BESIDE)
-    found[:whole] = np.maximum(part, np.minimum(blocks, NEARER * part)).reshape(-1)
+    found = reaches.reshape(-1).copy()
+    whole = found.size - found.size % BESIDE
+    for start in range(0, whole, _AT_ONCE):
+        part = found[start : min(start + _AT_ONCE, whole)].reshape(-1, BESIDE)
+        known = np.where(np.isfinite(part), part, 0.0)
+        least = known.mean(axis=1, keepdims=True) / NEAR
+        np.maximum(part, np.minimum(least, NEARER * part), out=part)
     return found.reshape(reaches.shape)

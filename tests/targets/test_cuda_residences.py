@@ -539,3 +539,18 @@ def test_rows_that_begin_anywhere_are_not_written_step_by_step() -> None:
     assert space.estimate is not None
     best = space.schedule(rows[space.estimate(space.columns(rows)).argmin()])
     assert best.as_dict().get("residence", USUAL) == USUAL
+
+
+def test_outputs_that_are_reduced_of_what_a_kernel_reads_are_its_own() -> None:
+    """Largest elements of channels beside their means, where pictures were read once more."""
+    g = Graph("channels")
+    n, h, c = g.axes(n=8, h=49, c=12)
+    x = cast(g.input("X", (n, h, c), "f16"), "f32")
+    mean = reduce("sum", x, over=(n, h)) / 392
+    g.output("mean", mean, "f32", (c,))
+    g.output("most", reduce("max", x * x, over=(n, h)), "f32", (c,))
+    g.output("pairs", reduce("max", x * x, over=h), "f32", (n, c))
+    g.output("Y", x - mean, "f16", (n, h, c))
+    kernels = kernels_of(g.program(), HARDWARE, "fma", "sums-met")
+    assert {spec.name for spec in kernels[0].program.outputs} == {"mean", "most"}
+    assert len(kernels) == 3

@@ -30,7 +30,7 @@ from ir.targets.cuda.build.computed import (
 from ir.targets.cuda.build.epilogues import by_epilogues, shares_product
 from ir.targets.cuda.build.folds import folded_axes, in_one_tile
 from ir.targets.cuda.build.orders import is_for_tensor_cores, order_between
-from ir.targets.cuda.build.outputs import reductions_behind, store_groups
+from ir.targets.cuda.build.outputs import outputs_alongside, reductions_behind, store_groups
 from ir.targets.cuda.build.products import (
     MAP_RANK,
     STRIDE_UNIT,
@@ -105,12 +105,13 @@ def stored_at(
     program: Program, nodes: set[int], taken: frozenset[str] = frozenset(), padded: bool = True
 ) -> tuple[Program, ...]:
     """Programs in order of execution, the values of `nodes` in memory between them, by names that
-    are not `taken`; outputs that share a reduction stay together."""
+    are not `taken`; outputs that share a reduction stay together, and those that are reduced of
+    what a kernel before reads are that one's."""
 
     def cut(stored: set[int]) -> tuple[Program, ...]:
         groups = with_statistics(program, [[node] for node in sorted(stored)])
         cuts = [[_cut(program, node, taken, padded) for node in group] for group in groups]
-        return tuple(_kernels(program, cuts, joined=True))
+        return tuple(_kernels(program, cuts, joined=True, alongside=True))
 
     return computed_once(nodes, cut)
 
@@ -395,22 +396,29 @@ def part_name(program: Program, number: int) -> str:
 
 
 def _kernels(
-    program: Program, cuts: list[list[Cut]], joined: bool, beside: bool = False
-) -> list[Program]:
-    """`cuts`: what goes through memory, by kernels; twins are read from where the first is."""
+    program: Program, cuts: list[list[Cut]], joined: bool, beside: bool = False,
+    alongside: bool = False,
+) -> list[Program]:  # fmt: skip
+    """`cuts`: what goes through memory, by kernels; twins are read from where the first is. If
+    `alongside`, outputs that are reduced of the same as such a kernel's values are that kernel's.
+    """
     known: dict[int, Cut] = {}
     found: list[Program] = []
     own = {spec.name for spec in program.tensors}
     twins = twins_of(program, [(c.node, c.axes, c.spec.name in own) for g in cuts for c in g])
+    stored, beside_cuts = frozenset(c.node for group in cuts for c in group), set[int]()
     for group in cuts:
         made = [cut for cut in group if cut.node not in twins]
         if made:
             name = part_name(program, len(found))
-            found.append(_rebuild(program, name, known, [], made))
+            others = outputs_alongside(program, [c.node for c in made], stored) if alongside else []
+            with_it = [store for store in others if store not in beside_cuts]
+            beside_cuts |= {*with_it}
+            found.append(_rebuild(program, name, known, with_it, made))
         known |= {cut.node: cut for cut in made}
         served = {c.node: known[twins[c.node]].spec for c in group if c.node in twins}
         known |= {c.node: replace(c, spec=served[c.node]) for c in group if c.node in served}
-    stores = _unwritten(program, [*known.values()])
+    stores = [s for s in _unwritten(program, [*known.values()]) if s not in beside_cuts]
     groups = store_groups(program, stores, joined, beside, frozenset(known))
     for number, outputs in enumerate(groups):
         whole = not cuts and not number

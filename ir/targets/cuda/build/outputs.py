@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ir.ops.load import Load
 from ir.program import Program
 from ir.stages import is_reduction, reduced_axes
+from ir.targets.cuda.build.orders import is_for_tensor_cores
 
 
 def store_groups(
@@ -77,3 +79,41 @@ def reductions_behind(program: Program, stores: list[int], known: frozenset[int]
             found |= {here} if is_reduction(program.nodes[here]) else set()
             pending.extend(program.nodes[here].args)
     return found
+
+
+def outputs_alongside(program: Program, cuts: list[int], stored: frozenset[int]) -> list[int]:
+    """Outputs that are reduced over the same axes of the same elements as the values of `cuts`, and
+    made of nothing that is `stored`: the kernel of these reads for both."""
+    nodes = program.nodes
+    behind = set[int]().union(*(_behind(program, cut, stored - {cut}) for cut in cuts))
+    if any(is_for_tensor_cores(program, n) for n in behind):
+        return []
+    sums, loads = _sums_and_loads(program, behind)
+    axes = {frozenset(nodes[cut].axes) for cut in cuts}
+    found = []
+    for position, store in program.stores():
+        own = _behind(program, nodes[position].args[0], frozenset())
+        theirs = _sums_and_loads(program, own)
+        alone = not own & stored and theirs[0] and frozenset(store.axes) in axes
+        if alone and theirs[0] <= sums and theirs[1] <= loads:
+            found.append(position)
+    return found
+
+
+def _behind(program: Program, root: int, known: frozenset[int]) -> set[int]:
+    """Nodes that a value is made of, itself among them, up to values in memory."""
+    found, pending = set[int](), [root]
+    while pending:
+        here = pending.pop()
+        if here not in found and here not in known:
+            found.add(here)
+            pending.extend(program.nodes[here].args)
+    return found
+
+
+def _sums_and_loads(program: Program, nodes: set[int]) -> tuple[set[frozenset[str]], set[Load]]:
+    """The axes that reductions go along, and what is read."""
+    sums = {
+        frozenset(reduced_axes(program.nodes[n])) for n in nodes if is_reduction(program.nodes[n])
+    }
+    return sums, {op for n in nodes if isinstance(op := program.nodes[n].op, Load)}
