@@ -41,6 +41,8 @@ _COARSE = 0.125  # part of itself that an element may be off and still be a roun
 LEANING = 0.004  # part of itself by which an output of right roundings may lean to one side
 _HAIR = 1 + 2.0**-20  # ends of intervals are kept in f32
 _TIED = 2.0**-18  # part of itself by which ends that are kept so may lie beside a number's own
+_UNSIGNED = {"bf16": 0x7FFF, "f16": 0x7FFF, "e5m2": 0x7F, "e4m3": 0x7F}  # bits but for the sign's
+_INFINITE = {"bf16": 0x7F80, "f16": 0x7C00, "e5m2": 0x7C, "e4m3": 0x7E}  # above which are NaNs
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ class Bounds:
         flat = output.reshape(-1)
         step = _CHUNK if isinstance(flat, np.ndarray) else max(1, flat.size)
         starts = range(0, flat.size, step)
-        return sum(count(np.isnan(widen(flat[s : s + step], self.dtype))) for s in starts)
+        return sum(count(are_nan(flat[s : s + step], self.dtype)) for s in starts)
 
     def _lean(self, flat: Array, step: int) -> str:
         """Words for an output that is too large or too small in the mean, though no element is."""
@@ -287,6 +289,16 @@ def widen(flat: Array, dtype: str) -> Array:
     if dtype in CODES:
         return to_float(flat, dtype).astype(np.float32)
     return flat.astype(np.float32) if dtype == "f16" else flat
+
+
+def are_nan(flat: Array, dtype: str) -> Array:
+    """Which elements are NaN; of narrow floats by their bits, several times as fast as widened."""
+    if dtype not in _INFINITE:
+        return np.isnan(widen(flat, dtype))
+    bits = _bits(flat)
+    one = bits.dtype.type
+    found: Array = (bits & one(_UNSIGNED[dtype])) > one(_INFINITE[dtype])
+    return found
 
 
 def host(array: Array) -> Array:
