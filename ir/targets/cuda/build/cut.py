@@ -334,16 +334,12 @@ def _cuts_apart(
 def has_rows_across(program: Program) -> bool:
     """Whether sums across rows are made of sums of those rows, each as long as a block has room for
     and too long to be computed again."""
-    for late in (node for node in program.nodes if is_reduction(node)):
-        after = {*reduced_axes(late)}
-        for first in depends_on_reduction(program, late.args[0]):
-            early, before = program.nodes[first], {*reduced_axes(program.nodes[first])}
-            across = after & {*early.axes} and not before & after
-            product = product_of(program, first)
-            heavy = product is not None and product.rows and product.columns
-            if across and not heavy and WHOLE < volume(program, tuple(before)) <= ROW:
-                return True
-    return False
+    return any(
+        _cuts_apart(program, first, late, WHOLE, FMA, WHOLE)
+        and not _cuts_apart(program, first, late, WHOLE, FMA, ROW)
+        for late, node in enumerate(program.nodes) if is_reduction(node)
+        for first in depends_on_reduction(program, node.args[0])
+    )  # fmt: skip
 
 
 def _walked_later(program: Program, first: int, axes: set[str]) -> bool:

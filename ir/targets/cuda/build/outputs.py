@@ -70,15 +70,9 @@ def has_stores_beside(program: Program) -> bool:
 
 def reductions_behind(program: Program, stores: list[int], known: frozenset[int]) -> set[int]:
     """Reductions that outputs are made of, those behind others too, up to values in memory."""
-    found, pending = set[int](), [program.nodes[store].args[0] for store in stores]
-    seen: set[int] = set()
-    while pending:
-        here = pending.pop()
-        if here not in seen and here not in known:
-            seen.add(here)
-            found |= {here} if is_reduction(program.nodes[here]) else set()
-            pending.extend(program.nodes[here].args)
-    return found
+    roots = (program.nodes[store].args[0] for store in stores)
+    found = set[int]().union(*(_behind(program, root, known) for root in roots))
+    return {node for node in found if is_reduction(program.nodes[node])}
 
 
 def outputs_alongside(program: Program, cuts: list[int], stored: frozenset[int]) -> list[int]:

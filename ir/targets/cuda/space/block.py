@@ -39,6 +39,7 @@ from ir.targets.cuda.seeds.block_seeds import (
 )
 from ir.targets.cuda.space.block_clusters import NONE, SPREAD, is_spread, spread_seeds
 from ir.targets.cuda.space.block_fitted import (
+    MAX_THREADS,
     divides,
     fitting,
     own_along,
@@ -65,7 +66,6 @@ from ir.targets.cuda.space.block_shape import BlockShape
 from ir.targets.cuda.space.reads import Reads
 
 RESIDENT = 4  # blocks of products that a processor has at a time
-MAX_THREADS = 1024
 _FEW_OWN = 16  # elements of a thread whose loads are one by one
 MAX_REGISTERS = 128  # of one value in one thread
 MAX_ALL = 192  # of all values that a thread may hold at a time, roughly
