@@ -98,7 +98,7 @@ def test_rows_of_fitted_tiles_are_right(
             for row in rows:
                 found += 1
                 assert emulated(program, space.schedule(row), H200) == []
-    assert found or pins or name == "groupnorm"
+    assert found or pins
 
 
 def test_searches_begin_with_tiles_that_fit() -> None:
