@@ -1,6 +1,7 @@
 """What searches begin with on a card: the first seeds of programs at full extents, timed alone.
 
     python experiments/corpus/seeds.py frontier packed updates particles signals [--count 4]
+    python experiments/corpus/seeds.py updates:grpo softmax:m=4096,n=65536 --count 60 --out FILE
     python experiments/corpus/seeds.py table
 
 Spaces are made, kernels lowered and compiled by several processes; then each kernel runs on drawn
@@ -19,7 +20,7 @@ import multiprocessing
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,24 @@ JSON, PAGE = HERE / "seeds-cuda.json", HERE / "seeds-cuda.md"
 LONG = 0.05  # seconds of a run that is not repeated
 
 
+def named(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Files and names of programs: of a file all or one, or an operator of the library and its
+    arguments, which has no file."""
+    for word in words:
+        first, _, rest = word.partition(":")
+        if "=" in rest:
+            yield "", word
+        else:
+            names = [rest] if rest else importlib.import_module(first).EXTENTS
+            yield from ((first, name) for name in names)
+
+
 def workload(file: str, name: str) -> Workload:
+    if not file:
+        operator, _, said = name.partition(":")
+        pairs = (word.split("=") for word in said.split(","))
+        given = {key: int(value) if value.isdigit() else value for key, value in pairs}
+        return Workload.of(operator, given, "cuda")
     extents = importlib.import_module(file).EXTENTS[name]["full"]
     return Workload.of(f"{HERE}/{file}.py:{name}", extents, "cuda")
 
@@ -88,13 +106,12 @@ def rows_of(files: list[str], count: int, processes: int, seconds: float) -> Ite
     """Those that are there within so many seconds."""
     end, runtime = time.monotonic() + seconds, CudaRuntime()
     runtime.prepare(0)
-    named = [(f, n) for f in files for n in importlib.import_module(f).EXTENTS]
     apart = multiprocessing.get_context("spawn")  # none has the device of this process
     with (
         tempfile.TemporaryDirectory() as folder,
         ProcessPoolExecutor(processes, mp_context=apart) as pool,
     ):
-        made = {pool.submit(compiled, f, n, count, folder): n for f, n in named}
+        made = {pool.submit(compiled, f, n, count, folder): n for f, n in named(files)}
         for future in as_completed(made):
             if time.monotonic() > end:
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -134,7 +151,7 @@ def table() -> str:
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("files", nargs="+")
+    words.add_argument("files", nargs="+", help="FILE, FILE:NAME or OPERATOR:NAME=VALUE,...")
     words.add_argument("--count", type=int, default=4)
     words.add_argument("--processes", type=int, default=14)
     words.add_argument("--seconds", type=float, default=480.0, help="budget of this call")
